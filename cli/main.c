@@ -1,0 +1,2 @@
+#include "nepit.h"
+int main(void) { return 0; }

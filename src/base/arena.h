@@ -1,0 +1,47 @@
+/*
+ * arena.h - memory with one lifetime.
+ *
+ *   block 1                      block 2 (twice as large)
+ *   [used.......|free......] --> [used..|mark|used...|free...............]
+ *
+ * Everything pushed lives until the arena is freed or rewound to a mark taken earlier. Allocations are
+ * aligned to 64 bytes and zeroed. An arena has a ceiling in bytes, given at birth. One thread at a time.
+ */
+#ifndef BASE_ARENA_H
+#define BASE_ARENA_H
+
+#include "base/error.h"
+
+struct arena_block;
+struct arena {
+    struct arena_block *head;
+    size_t used_bytes;  /* in all blocks */
+    size_t max_bytes;
+};
+struct arena_mark {
+    struct arena_block *head;
+    size_t used_in_head, used_bytes;
+};
+
+void arena_init(struct arena *arena, size_t max_bytes);
+void arena_free(struct arena *arena);
+
+/* NULL when the ceiling or the memory is reached. arena_push_array checks count * size for overflow. */
+void *arena_push(struct arena *arena, size_t n_bytes);
+void *arena_push_array(struct arena *arena, size_t count, size_t size_bytes);
+char *arena_strndup(struct arena *arena, const char *text, size_t n_bytes); /* adds a zero byte */
+
+struct arena_mark arena_mark(const struct arena *arena);
+void arena_rewind(struct arena *arena, struct arena_mark mark);
+
+/* Big blocks outside arenas: aligned to 64 bytes (2 MiB from 4 MiB up, huge pages asked for), zeroed. */
+void *big_alloc(size_t n_bytes);
+void big_free(void *memory, size_t n_bytes);
+
+/* Calls that obtained memory from the system so far (all threads): a forward pass must not raise it. */
+uint64_t alloc_count(void);
+
+/* Tests: the nth call from now fails (0: none). */
+void alloc_fail_after(uint64_t n);
+
+#endif
