@@ -30,7 +30,9 @@ enum setting_type { SETTING_INT, SETTING_FLOAT, SETTING_BOOL, SETTING_STRING, SE
 struct text_view { const char *bytes; size_t n_bytes; };
 
 /* A setting of GGUF ("llama.block_count") or of config.json; nested objects of config.json are flattened
- * with dots ("rope_scaling.type"), empty objects appear as SETTING_OBJECT. Arrays hold one type. */
+ * with dots ("rope_scaling.type"), empty objects appear as SETTING_OBJECT. Arrays hold one type (INT beside FLOAT
+ * makes FLOAT); an empty array has element_type SETTING_NULL, and an array that holds anything else (objects,
+ * arrays, a mixture) has element_type SETTING_OBJECT and no elements to read, only their number. */
 struct setting {
     const char *key;
     enum setting_type type;
@@ -40,7 +42,7 @@ struct setting {
     struct text_view text;
     uint64_t n_elements;
     const int64_t *integers;        /* array of INT or BOOL */
-    const float *numbers;           /* array of FLOAT */
+    const double *numbers;          /* array of FLOAT */
     const struct text_view *texts;  /* array of STRING */
 };
 
@@ -58,7 +60,8 @@ size_t modelfile_n_tensors(const struct modelfile *file);
 const struct tensor *modelfile_tensor(const struct modelfile *file, size_t i);
 const struct tensor *modelfile_find(const struct modelfile *file, const char *name); /* NULL: none */
 
-/* Reads elements [first, first + n) of a tensor as stored; first and n are multiples of its block. */
+/* Reads elements [first, first + n) of a tensor as stored; first and n are multiples of its block. Tensors of
+ * types that nepit does not know (dtype DT_NONE) may lie in a file; reading one is refused by the type's name. */
 np_status modelfile_read(const struct modelfile *file, const struct tensor *tensor, uint64_t first, uint64_t n,
                          void *out, np_error *err);
 

@@ -26,7 +26,8 @@ enum dtype {
 #define DTYPE_ENUM(name, ggml, block, bytes) DT_##name,
     DTYPE_MAP(DTYPE_ENUM)
 #undef DTYPE_ENUM
-    DT_COUNT
+    DT_COUNT,
+    DT_NONE = DT_COUNT /* stored in a type that is not in the table; its row of dtype_infos has 0 bytes */
 };
 
 struct dtype_info {
@@ -34,7 +35,7 @@ struct dtype_info {
     int ggml_type;
     uint32_t block_elements, block_bytes;
 };
-extern const struct dtype_info dtype_infos[DT_COUNT];
+extern const struct dtype_info dtype_infos[DT_COUNT + 1];
 
 #define MAX_DIMS 4
 
@@ -47,6 +48,7 @@ struct tensor {
     uint64_t n_bytes;
     uint64_t offset;    /* of its data in file number `file` */
     int file;
+    const char *type_name; /* as the file calls it: "Q4_1", "BF16"; "Q4_K", "BOOL" with DT_NONE */
 };
 
 /* Converts n elements (a multiple of the block) to f32, exactly: one f32 rounding per operation of the
