@@ -1,0 +1,140 @@
+"""What the architectures share: attention, norms and the pass over the layers, all in float64.
+
+Weights are kept in float32, which holds every stored type exactly, and widened layer by layer; rows go
+through attention and the head in blocks. So memory is the float32 model, one layer in float64, and two
+blocks of rows.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+import os
+
+import numpy as np
+
+BLOCK_ROWS = 256
+_threads = ThreadPoolExecutor(min(2, os.cpu_count() or 1))
+
+
+def rms_norm(x, gain, eps):
+    return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps) * gain
+
+
+def layer_norm(x, gain, bias, eps):
+    centred = x - np.mean(x, axis=-1, keepdims=True)
+    return centred / np.sqrt(np.mean(centred * centred, axis=-1, keepdims=True) + eps) * gain + bias
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def gelu_tanh(x):
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def attention(q, k, v):
+    """Causal attention of one sequence: q [n, heads, d], k and v [n, kv_heads, d] -> [n, heads * d]."""
+    n, n_heads, d = q.shape
+    group = n_heads // k.shape[1]
+    out = np.empty_like(q)
+
+    def part(job):
+        first, h = job
+        last = min(first + BLOCK_ROWS, n)
+        scores = q[first:last, h] @ k[:last, h // group].T
+        scores *= d**-0.5
+        scores[np.arange(last) > np.arange(first, last)[:, None]] = -np.inf
+        scores -= scores.max(axis=1, keepdims=True)
+        np.exp(scores, out=scores)
+        mixed = scores @ v[:last, h // group]
+        out[first:last, h] = mixed / scores.sum(axis=1, keepdims=True)
+
+    list(_threads.map(part, [(r, h) for r in range(0, n, BLOCK_ROWS) for h in range(n_heads)]))
+    return out.reshape(n, -1)
+
+
+class Decoder:
+    """A decoder of n_layers layers. A subclass reads its settings in __init__ (n_vocab, n_layers, n_heads,
+    ... ) and names its weights; `layer` and `embed` are its arithmetic.
+
+    names: {own name: (GGUF name, safetensors name)}, "{i}" standing for the layer.
+    ignored: endings of tensor names that carry no weights (buffers of old checkpoints).
+    """
+
+    architectures = ()   # as config.json ("model_type") and GGUF ("general.architecture") call it
+    names = {}
+    tied = False         # what config.json means when it does not say
+    ignored = (".rotary_emb.inv_freq",)
+
+    def __init__(self, source):
+        self.source = source
+        self._cache, self._used = {}, set()
+
+    def setting(self, gguf, hf, default=None):
+        """A setting by its GGUF name (without the architecture) or its config.json name."""
+        if self.source.container == "gguf":
+            key = f"{self.source.settings['general.architecture']}.{gguf}"
+        else:
+            key = hf
+        value = self.source.settings.get(key, default)
+        if value is None:
+            raise ValueError(f"{self.source.path}: no setting {key}")
+        return value
+
+    def require(self, key, *allowed):
+        """Refuses a config.json key that would change the arithmetic."""
+        value = self.source.settings.get(key, allowed[0])
+        if value not in allowed:
+            raise ValueError(f"{self.source.path}: {key} = {value!r} is not supported")
+
+    def tensor_name(self, own, i=None):
+        return self.names[own][self.source.container != "gguf"].replace("{i}", str(i))
+
+    def has(self, own, i=None):
+        return self.tensor_name(own, i) in self.source.tensors
+
+    def weight(self, own, i=None):
+        """The weight in float32, as stored but for `fix`."""
+        key = own, i
+        if key not in self._cache:
+            name = self.tensor_name(own, i)
+            self._used.add(name)
+            self._cache[key] = np.ascontiguousarray(self.fix(own, self.source.read(name)))
+        return self._cache[key]
+
+    def fix(self, own, w):
+        """Brings a stored weight to [n_out, n_in] and its rows to the usual order."""
+        return w
+
+    def linear(self, x, own, i=None, bias=None):
+        y = x @ self.weight(own, i).astype(np.float64).T
+        return y if bias is None else y + self.weight(bias, i).astype(np.float64)
+
+    def hidden(self, ids):
+        """Final hidden rows [n, dim], after the last norm."""
+        ids = np.asarray(ids, dtype=np.int64)
+        if ids.ndim != 1 or len(ids) == 0 or ids.min() < 0 or ids.max() >= self.n_vocab:
+            raise ValueError(f"ids must be a list of numbers from 0 to {self.n_vocab - 1}")
+        x = self.embed(ids)
+        for i in range(self.n_layers):
+            x = self.layer(x, i)
+        x = self.final_norm(x)
+        self._check_all_used()
+        return x
+
+    def logits(self, hidden):
+        """A head of its own where the file has one, else the embedding if the settings say so."""
+        own = "head" if self.has("head") else "embedding"
+        tied = self.source.settings.get("tie_word_embeddings", self.tied)
+        if own == "embedding" and self.source.container != "gguf" and not tied:
+            raise ValueError(f"{self.source.path}: no {self.tensor_name('head')} and not tied")
+        if not hasattr(self, "_head"):
+            self._head = self.weight(own).astype(np.float64).T
+        return hidden @ self._head
+
+    def _check_all_used(self):
+        """A tensor that was not read is arithmetic that was left out."""
+        tied_copy = {self.tensor_name("head")}
+        left = set(self.source.tensors) - self._used - tied_copy
+        left = sorted(n for n in left if not n.endswith(self.ignored))
+        if left:
+            raise ValueError(f"{self.source.path}: tensors that no rule uses: {left[:3]}")
