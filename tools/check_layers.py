@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Fails on any #include that the house does not allow (docs/ARCHITECTURE.md, "Who may include whom").
+
+    python3 tools/check_layers.py [ROOT]
+
+Reads every .c and .h file. A quoted include names a file as room/file.h, or a file of its own
+folder. There is no list of exceptions: a needed arrow is a change of the design, and of the tables.
+"""
+import re
+import sys
+from pathlib import Path
+
+# room: what it may include besides itself (rooms, or single files)
+ALLOWED = {
+    "base": {"nepit.h"},
+    "tensor": {"base"},
+    "format": {"base", "tensor/tensor.h"},
+    "text": {"format", "base"},
+    "score": {"tensor", "base"},
+    "model": {"format", "tensor", "base"},
+    "engine": {"model", "score", "tensor", "base"},
+    "api": {"base", "tensor", "format", "text", "score", "model", "engine", "nepit.h"},
+    "server": {"nepit.h", "base"},
+    "cli": {"nepit.h", "base", "server"},
+    "include": set(),
+    "tests": {"base", "tensor", "format", "text", "score", "model", "engine", "api", "nepit.h"},
+}
+SRC_ROOMS = {"base", "tensor", "format", "text", "score", "model", "engine", "api"}
+# fuzz and bench: base, the public header, and one room that is under test
+ONE_ROOM = {"fuzz", "bench"}
+
+# headers of libraries and who may use them; what is not here is libc, POSIX or the compiler's own
+LIBRARIES = {
+    "jansson.h": {"format", "text", "server", "cli", "tests"},
+    "pcre2.h": {"text"},
+    "utf8proc.h": {"text"},
+    "xxhash.h": {"api"},
+    "microhttpd.h": {"server"},
+    "curl/curl.h": {"cli"},
+    "cmocka.h": {"tests"},
+    "immintrin.h": {"base", "tensor", "bench"},
+    "arm_neon.h": {"tensor"},
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.M)
+
+
+def room_of(relative):
+    """The room of a path inside the project: src/base/buf.c -> base, cli/main.c -> cli."""
+    parts = relative.parts
+    return parts[1] if parts[0] == "src" and len(parts) > 2 else parts[0]
+
+
+def resolve(root, file, name):
+    """The project's file that a quoted include means, relative to the root; None when there is none."""
+    for folder in (file.parent, root / "src", root / "include", root):
+        path = folder / name
+        if path.is_file():
+            return path.resolve().relative_to(root)
+    return None
+
+
+def target_errors(room, target, tested):
+    """Why `room` may not include `target`, a file of the project."""
+    other = "nepit.h" if target.name == "nepit.h" else room_of(target)
+    if other == room:
+        return None
+    if room in ONE_ROOM:
+        if other in SRC_ROOMS - {"base"}:
+            tested.add(other)
+        if len(tested) > 1:
+            return f"{room} may include one room under test, not {' and '.join(sorted(tested))}"
+        return None if other in SRC_ROOMS | {"nepit.h"} else f"{room} may not include {other}"
+    allowed = ALLOWED.get(room, set())
+    if other in allowed or target.as_posix().removeprefix("src/") in allowed:
+        return None
+    return f"{room} may not include {other} (allowed: {', '.join(sorted(allowed)) or 'nothing'})"
+
+
+def file_errors(root, file):
+    relative = file.relative_to(root)
+    room, tested = room_of(relative), set()
+    text = file.read_text(encoding="utf-8")
+    for match in INCLUDE.finditer(text):
+        line = text.count("\n", 0, match.end()) + 1
+        quoted, system = match[1], match[2]
+        if system:
+            users = LIBRARIES.get(system)
+            error = None if users is None or room in users else f"{room} may not use <{system}>"
+        elif ".." in Path(quoted).parts:
+            error = f'write "room/file.h", not "{quoted}"'
+        else:
+            target = resolve(root, file, quoted)
+            error = target_errors(room, target, tested) if target else f'"{quoted}" does not exist'
+        if error:
+            yield f"{relative}:{line}: {error}"
+
+
+def main(root):
+    root = Path(root).resolve()
+    files = [path for folder in ("include", "src", "server", "cli", "tests", "bench", "fuzz")
+             for path in sorted((root / folder).rglob("*.[ch]"))]
+    errors = [error for file in files for error in file_errors(root, file)]
+    for error in errors:
+        print(error)
+    print(f"check_layers: {len(files)} files, {len(errors)} errors")
+    return 1 if errors or not files else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent))

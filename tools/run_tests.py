@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Runs one tier of tests and ends with one line: "N passed, N failed, N skipped".
+
+    .venv/bin/python tools/run_tests.py default|long
+
+`./run test` calls it after set-up and build. A tier is a list of steps (TIERS). A step is a check,
+which counts as one test, or a runner (meson, pytest) that leaves a JUnit file, from which its tests
+are counted. A runner that fails without a failed test in its file counts as one failure.
+"""
+import os
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTHON = sys.executable
+TOOLS = Path(sys.executable).parent
+TINY = "tests/data/tiny-llama"
+
+
+@dataclass
+class Step:
+    name: str
+    command: list
+    junit: str = ""  # where the runner leaves its counts; "": the step itself is one test
+    env: dict = field(default_factory=dict)
+    needs: str = ""  # a program without which the step is skipped
+
+
+@dataclass
+class Counts:
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def add(self, other):
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+
+    def __str__(self):
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+def check(name, *arguments):
+    return Step(name, [PYTHON, f"tools/{name}.py", *arguments])
+
+
+def build(folder, *options, env=None, needs=""):
+    """Configures once and compiles; the folder is kept, so that the next time is quick."""
+    command = ["./run", "compile", folder, *options]
+    return Step(f"build {folder}", command, env=env or {}, needs=needs)
+
+
+def meson_tests(folder, env=None):
+    command = [str(TOOLS / "meson"), "test", "-C", folder, "--no-rebuild", "--print-errorlogs"]
+    junit = f"{folder}/meson-logs/testlog.junit.xml"
+    return Step(f"meson test {folder}", command, junit, env or {})
+
+
+def python_tests(folder, *options, env=None):
+    junit = f"{folder}/pytest.xml"
+    command = [PYTHON, "-m", "pytest", f"--junitxml={junit}", *options]
+    return Step(f"pytest {folder}", command, junit, {"NEPIT_BUILD": folder, **(env or {})})
+
+
+def valgrind(word, *arguments):
+    command = ["valgrind", "--quiet", "--error-exitcode=99", "--leak-check=full"]
+    command += ["build/nepit", word, "-m", TINY, "--cpu", "avx2", *arguments]
+    return Step(f"valgrind nepit {word}", command, needs="valgrind")
+
+
+CLANG = shutil.which("clang") or shutil.which("clang-14") or "clang"
+SANITIZED = {
+    "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0:allocator_may_return_null=1",
+    "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+}
+
+TIERS = {
+    "default": [
+        check("check_layers"),
+        check("check_sizes"),
+        check("check_format"),
+        check("check_exports", "build"),
+        build("build-clang", "-Dtests=enabled", env={"CC": CLANG}, needs=CLANG),
+        meson_tests("build"),
+        python_tests("build", "-m", "not long and not peers"),
+    ],
+    "long": [
+        build("build-asan", "-Dtests=enabled", "-Db_lundef=false",
+              "-Db_sanitize=address,undefined"),
+        meson_tests("build-asan", SANITIZED),
+        python_tests("build-asan", "-m", "not long and not peers", env=SANITIZED),
+        build("build-clang", "-Dtests=enabled", env={"CC": CLANG}, needs=CLANG),
+        meson_tests("build-clang"),
+        valgrind("tokenize", "--ids", "1 2 3"),
+        valgrind("score", "--ids", "1 2 3"),
+        python_tests("build", "-m", "long", env={"NEPIT_MUTATIONS": "100000"}),
+    ],
+}
+
+
+def count_junit(path):
+    counts = Counts()
+    for case in ElementTree.parse(path).iter("testcase"):
+        tags = {child.tag for child in case}
+        if tags & {"failure", "error"}:
+            counts.failed += 1
+        elif "skipped" in tags:
+            counts.skipped += 1
+        else:
+            counts.passed += 1
+    return counts
+
+
+def run(step):
+    if step.needs and not shutil.which(step.needs):
+        print(f"skipped: {step.needs} is not installed")
+        return Counts(skipped=1)
+    junit = ROOT / step.junit if step.junit else None
+    if junit:
+        junit.unlink(missing_ok=True)
+    ok = subprocess.run(step.command, cwd=ROOT, env={**os.environ, **step.env}).returncode == 0
+    if not junit:
+        return Counts(passed=int(ok), failed=int(not ok))
+    counts = count_junit(junit) if junit.exists() else Counts()
+    if not ok and not counts.failed:
+        counts.failed = 1
+    return counts
+
+
+def main(tier):
+    total, failed_steps = Counts(), []
+    for step in TIERS[tier]:
+        print(f"\n== {step.name}", flush=True)
+        begin = time.monotonic()
+        counts = run(step)
+        print(f"-- {step.name}: {counts} ({time.monotonic() - begin:.0f} s)", flush=True)
+        total.add(counts)
+        if counts.failed:
+            failed_steps.append(step.name)
+    print()
+    if failed_steps:
+        print("failed in:", ", ".join(failed_steps))
+    print(total)
+    return 1 if total.failed or not total.passed else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1] not in TIERS:
+        sys.exit(f"usage: run_tests.py {'|'.join(TIERS)}")
+    sys.exit(main(sys.argv[1]))
