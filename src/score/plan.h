@@ -11,26 +11,30 @@
 
 /* One id that a row wants, and the cell of its result: sorted by id, so that a sweep over the vocabulary
  * meets them in order. */
-struct wanted_id { int32_t id; int32_t cell; };
+struct wanted_id {
+    int32_t id;
+    int32_t cell;
+};
 
 struct plan {
     size_t n_tokens;
     const int32_t *token_ids;
-    size_t start, n_rows;        /* rows [start, start + n_rows) */
-    size_t n_scored;             /* rows that have a following token */
-    unsigned want;               /* NP_WANT_* */
-    size_t n_top;                /* cut to the vocabulary */
+    size_t start, n_rows; /* rows [start, start + n_rows) */
+    size_t n_scored;      /* rows that have a following token */
+    unsigned want;        /* NP_WANT_* */
+    size_t n_top;         /* cut to the vocabulary */
     size_t n_candidates;
-    bool logits;                 /* NP_RAW_LOGITS */
+    bool logits; /* NP_RAW_LOGITS */
     float temperature;
     const struct wanted_id *wanted; /* flat: [n_candidates]; per row: [n_rows][n_candidates] */
     bool per_row;
-    const int32_t *candidate_ids;   /* as given, same layout */
+    const int32_t *candidate_ids; /* as given, same layout */
 };
 
 /* Checks everything that concerns ids, rows and candidates and builds the plan in `arena`. Error texts name
  * the field ("candidate_ids[3][1]"), what was given and what is allowed. */
-np_status plan_init(struct plan *plan, const np_request *request, const int32_t *token_ids, size_t n_tokens,
-                    size_t n_vocab, size_t n_context, struct arena *arena, np_error *err);
+np_status plan_init(struct plan *plan, const np_request *request, const int32_t *token_ids,
+                    size_t n_tokens, size_t n_vocab, size_t n_context, struct arena *arena,
+                    np_error *err);
 
 #endif
