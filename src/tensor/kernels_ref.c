@@ -1,0 +1,188 @@
+/*
+ * kernels_ref.c - the kernels as plain loops that read like their formulas: the definition of every bit.
+ *
+ * Nothing here is made fast. Minima and maxima are written as comparisons whose outcome for NaN is fixed (a
+ * NaN never wins a maximum, and reaches the result through the sum instead).
+ */
+#include "tensor/functions.h"
+#include <math.h>
+
+#define LANES 16
+
+static float fold32(float lane[LANES])
+{
+    for (size_t half = LANES / 2; half; half /= 2)
+        for (size_t i = 0; i < half; i++) lane[i] += lane[i + half];
+    return lane[0];
+}
+
+static double fold64(double lane[LANES])
+{
+    for (size_t half = LANES / 2; half; half /= 2)
+        for (size_t i = 0; i < half; i++) lane[i] += lane[i + half];
+    return lane[0];
+}
+
+/* One block of the DOT order: w[k * TILE] is the operand of x[k]. */
+static float block_sum(const float *x, const float *w, size_t depth)
+{
+    float s = 0;
+    for (size_t k = 0; k < depth; k += 2) {
+        if (k + 1 < depth) s = fmaf(x[k + 1], w[(k + 1) * TILE], s);
+        s = fmaf(x[k], w[k * TILE], s);
+    }
+    return s;
+}
+
+static float panel_dot(const float *x, const float *panel, size_t K, size_t c)
+{
+    float total = 0;
+    for (size_t k = 0; k < K; k += KBLOCK)
+        total += block_sum(x + k, panel + panel_index(K, k, c), K - k < KBLOCK ? K - k : KBLOCK);
+    return total;
+}
+
+static void panel_gemm(size_t n_rows, const float *x, size_t ldx, const float *panel, size_t K,
+                       float *y, size_t ldy, size_t n_cols)
+{
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t c = 0; c < n_cols; c++) y[r * ldy + c] = panel_dot(x + r * ldx, panel, K, c);
+}
+
+static void mix_values(size_t n_rows, const float *p, size_t ldp, const float *const *pages,
+                       size_t n_keys, float *y, size_t ldy, size_t head_dim)
+{
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t i = 0; i < head_dim; i++) {
+            float total = 0, s = 0;
+            for (size_t j = 0; j < n_keys; j += 2) {
+                const float *v =
+                    pages[j / PANEL] + (i / TILE) * PANEL * TILE + (j % PANEL) * TILE + i % TILE;
+                if (j + 1 < n_keys) s = fmaf(p[r * ldp + j + 1], v[TILE], s);
+                s = fmaf(p[r * ldp + j], v[0], s);
+                if ((j + 2) % KBLOCK == 0 || j + 2 >= n_keys) {
+                    total += s;
+                    s = 0;
+                }
+            }
+            y[r * ldy + i] = total;
+        }
+}
+
+static float softmax(float *s, size_t n, size_t first, float scale)
+{
+    float max = -INFINITY, total = 0, lane[LANES] = {0};
+    for (size_t i = 0; i < n; i++) {
+        s[i] *= scale;
+        max = s[i] > max ? s[i] : max;
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t key = first + i;
+        s[i] = exp32(s[i] - max);
+        lane[key % LANES] += s[i];
+        if ((key + 1) % KBLOCK == 0 || i + 1 == n) {
+            total += fold32(lane);
+            memset(lane, 0, sizeof lane);
+        }
+    }
+    return total;
+}
+
+static void rms_norm(size_t n, const float *x, const float *gain, double eps, float *y)
+{
+    double lane[LANES] = {0};
+    for (size_t i = 0; i < n; i++) lane[i % LANES] += (double)x[i] * x[i];
+    double r = 1 / sqrt(fold64(lane) / (double)n + eps);
+    for (size_t i = 0; i < n; i++) y[i] = (float)(x[i] * r * gain[i]);
+}
+
+static void layer_norm(size_t n, const float *x, const float *gain, const float *bias, double eps,
+                       float *y)
+{
+    double lane[LANES] = {0}, square[LANES] = {0};
+    for (size_t i = 0; i < n; i++) lane[i % LANES] += x[i];
+    double mean = fold64(lane) / (double)n;
+    for (size_t i = 0; i < n; i++) square[i % LANES] += (x[i] - mean) * (x[i] - mean);
+    double r = 1 / sqrt(fold64(square) / (double)n + eps);
+    for (size_t i = 0; i < n; i++)
+        y[i] = (float)((x[i] - mean) * r * gain[i] + (bias ? (double)bias[i] : 0));
+}
+
+static void add(size_t n, const float *x, float *y)
+{
+    for (size_t i = 0; i < n; i++) y[i] += x[i];
+}
+
+static void silu_mul(size_t n, const float *gate, const float *up, float *y)
+{
+    for (size_t i = 0; i < n; i++) y[i] = silu32(gate[i]) * up[i];
+}
+
+static void rope(size_t half, const float *cos, const float *sin, float *v)
+{
+    for (size_t i = 0; i < half; i++) {
+        float a = v[i], b = v[i + half];
+        v[i] = fmaf(-b, sin[i], a * cos[i]);
+        v[i + half] = fmaf(a, sin[i], b * cos[i]);
+    }
+}
+
+#define UNARY(name, function)                                 \
+    static void name(size_t n, const float *x, float *y)      \
+    {                                                         \
+        for (size_t i = 0; i < n; i++) y[i] = function(x[i]); \
+    }
+UNARY(unary_exp, exp32)
+UNARY(unary_log, log32)
+UNARY(unary_sin, sin32)
+UNARY(unary_cos, cos32)
+UNARY(unary_tanh, tanh32)
+UNARY(unary_erf, erf32)
+UNARY(unary_silu, silu32)
+UNARY(unary_gelu_tanh, gelu_tanh32)
+UNARY(unary_gelu_erf, gelu_erf32)
+
+/* A maximum of -0 counts as +0 (ties have no order), and where every logit is -inf, S is 0. */
+static struct lse_part lse_panel(const float *logits, size_t n, bool want_T)
+{
+    float max = -INFINITY;
+    for (size_t i = 0; i < n; i++) max = logits[i] > max ? logits[i] : max;
+    double base = max == -INFINITY ? 0 : max, S[LANES] = {0}, T[LANES] = {0};
+    for (size_t i = 0; i < n; i++) {
+        double d = logits[i] - base, e = exp64(d);
+        S[i % LANES] += e;
+        if (want_T) T[i % LANES] += e > 0 ? e * d : e;
+    }
+    return (struct lse_part){max + 0.0, fold64(S), fold64(T)};
+}
+
+static size_t count_before(const float *logits, size_t n, float l, size_t n_before)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) count += logits[i] > l || (logits[i] == l && i < n_before);
+    return count;
+}
+
+static void divide(size_t n, const float *x, float divisor, float *y)
+{
+    for (size_t i = 0; i < n; i++) y[i] = x[i] / divisor;
+}
+
+const struct kernels kernels_ref = {
+    .level = CPU_REF,
+    .name = "ref",
+    .panel_gemm = panel_gemm,
+    .panel_dot = panel_dot,
+    .mix_values = mix_values,
+    .softmax = softmax,
+    .rms_norm = rms_norm,
+    .layer_norm = layer_norm,
+    .add = add,
+    .silu_mul = silu_mul,
+    .rope = rope,
+    .unary = {unary_exp, unary_log, unary_sin, unary_cos, unary_tanh, unary_erf, unary_silu,
+              unary_gelu_tanh, unary_gelu_erf},
+    .lse_panel = lse_panel,
+    .count_before = count_before,
+    .divide = divide,
+};
