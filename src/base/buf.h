@@ -17,11 +17,13 @@ struct buf {
 };
 
 void buf_init(struct buf *buf, size_t max_bytes);
-void buf_free(struct buf *buf);
-bool buf_push(struct buf *buf, const void *bytes, size_t n_bytes);
+void buf_free(struct buf *buf); /* empty afterwards, with the same maximum */
+bool buf_push(struct buf *buf, const void *bytes, size_t n_bytes); /* bytes must not be the buffer's own */
 bool buf_puts(struct buf *buf, const char *text);
 bool buf_printf(struct buf *buf, const char *fmt, ...) PRINTF_LIKE(2, 3);
 char *buf_extend(struct buf *buf, size_t n_bytes); /* room for n_bytes that the caller fills; NULL: failed */
-char *buf_take(struct buf *buf, size_t *n_bytes);  /* ends the buffer; the caller frees with free() */
+
+/* Ends the buffer; the caller frees with free(). Empty: "". NULL when a push failed. n_bytes may be NULL. */
+char *buf_take(struct buf *buf, size_t *n_bytes);
 
 #endif
