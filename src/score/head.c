@@ -1,13 +1,13 @@
 /*
  * head.c - one sweep over the vocabulary, for a block of rows (docs/NUMERICS.md, items 7 and 8).
  *
- *   columns  |- segment 0 ---------------|- segment 1 ...      a sweep of rows [begin, end) and
- *   rows     [panel][panel] ... [panel]  |[panel] ...          segments [first, last) belongs to one thread
+ *   columns  |- segment 0 ---------------|- segment 1 ...    a sweep of some rows and some
+ *   rows     [panel][panel] ... [panel]  |[panel] ...        segments belongs to one thread
  *
  * Rows divided: a thread sweeps all segments of its rows and writes its top lists straight into the
- * answers. Segments divided: every thread sweeps all rows, keeps partial lists, and a second pass merges.
- * The surprising decision: the wanted logits wait in the cells of the answer (as f32, exactly) until the
- * log-sum-exp of the row is known, so a row needs no memory for them.
+ * answers. Segments divided: every thread sweeps all rows, keeps partial lists, and a second pass
+ * merges. The surprising decision: the wanted logits wait in the cells of the answer (as f32,
+ * exactly) until the log-sum-exp of the row is known, so a row needs no memory for them.
  */
 #include "score/head.h"
 
@@ -56,9 +56,9 @@ struct task {
     int n_threads; /* that take part */
 };
 
-/* ---- work space ------------------------------------------------------------------------------- */
+/* ---- work space ------------------------------------------------------------------------------ */
 
-/* Takes n_bytes, rounded up to cache lines, off a block of memory; only counts while base is NULL. */
+/* Takes n_bytes, in cache lines, off a block of memory; only counts while base is NULL.  */
 static void *take(char *base, size_t *used, size_t n_bytes)
 {
     void *place = base ? base + *used : NULL;
@@ -66,7 +66,7 @@ static void *take(char *base, size_t *used, size_t n_bytes)
     return place;
 }
 
-/* Places the workers' arrays behind the struct; with NULL only adds up. Returns the bytes of all. */
+/* Places the workers' arrays behind the struct; with NULL only adds up. Returns all bytes.  */
 static size_t space_layout(struct head_space *space, const struct sizes *sizes)
 {
     size_t n = sizes->block_rows, used = 0;
@@ -125,9 +125,9 @@ void head_space_close(struct head_space *space)
     if (space) big_free(space, space->sizes.n_bytes);
 }
 
-/* ---- the sweep -------------------------------------------------------------------------------- */
+/* ---- the sweep ------------------------------------------------------------------------------- */
 
-/* Exponents of all ones, whatever a kernel makes of NaN: adding one to such an exponent sets the sign. */
+/* Asked before any kernel meets NaN: adding one to an exponent of all ones sets the sign bit. */
 static bool all_finite(const float *logits, size_t n)
 {
     uint32_t any = 0;
@@ -152,6 +152,12 @@ static float row_target_logit(const struct task *task, const struct head_row *ro
     return logit;
 }
 
+/* Where a row's candidates begin in the plan's arrays. */
+static size_t first_cell(const struct head_row *row)
+{
+    return row->plan->per_row ? row->j * row->plan->n_candidates : 0;
+}
+
 static void row_begin(const struct task *task, const struct head_row *row, struct row_state *state,
                       size_t first_id)
 {
@@ -159,8 +165,7 @@ static void row_begin(const struct task *task, const struct head_row *row, struc
     *state = (struct row_state){.bad = -1};
     if (row->scores) {
         size_t low = 0, high = plan->n_candidates;
-        const struct wanted_id *list =
-            plan->wanted + (plan->per_row ? row->j * plan->n_candidates : 0);
+        const struct wanted_id *list = plan->wanted + first_cell(row);
         state->wanted_end = list + plan->n_candidates;
         while (low < high) {
             size_t middle = low + (high - low) / 2;
@@ -206,7 +211,7 @@ static void row_take(const struct task *task, const struct head_row *row, struct
     topk_panel(&state->top, logits, n, (int32_t)first_id, (float)part.m);
 }
 
-/* Rows [0, n) of `rows` over segments [first, last); states begun, parts and states left in the worker. */
+/* Rows [0, n) of `rows` over segments [first, last); parts and states stay in the worker. */
 static void sweep(const struct task *task, struct worker *worker, const struct head_row *rows,
                   size_t n, size_t first, size_t last)
 {
@@ -224,13 +229,14 @@ static void sweep(const struct task *task, struct worker *worker, const struct h
     }
 }
 
-/* ---- from logits to answers ------------------------------------------------------------------- */
+/* ---- from logits to answers ------------------------------------------------------------------ */
 
-/* Before the scores are converted: the sorted list meets each distinct id once, in ascending order. */
+/* Before the scores are converted: the sorted list meets equal ids together, in ascending order.
+ * */
 static double row_tail(const struct task *task, const struct head_row *row, struct row_lse lse)
 {
     const struct plan *plan = row->plan;
-    const struct wanted_id *list = plan->wanted + (plan->per_row ? row->j * plan->n_candidates : 0);
+    const struct wanted_id *list = plan->wanted + first_cell(row);
     size_t n_distinct = 0;
     double sum = 0;
     for (size_t c = 0; c < plan->n_candidates; c++) {
@@ -271,12 +277,12 @@ static void row_finish(const struct task *task, const struct head_row *row,
     topk_sort(top);
     for (size_t i = 0; i < top->n; i++) top->logits[i] = row_value(plan, lse, top->logits[i]);
     if (!row->scores) return;
-    const int32_t *ids = plan->candidate_ids + (plan->per_row ? row->j * plan->n_candidates : 0);
+    const int32_t *ids = plan->candidate_ids + first_cell(row);
     for (size_t c = 0; c < plan->n_candidates; c++)
         row->scores[c] = ids[c] < 0 ? -INFINITY : row_value(plan, lse, row->scores[c]);
 }
 
-/* ---- rows divided ----------------------------------------------------------------------------- */
+/* ---- rows divided ---------------------------------------------------------------------------- */
 
 static struct topk answer_list(const struct head_row *row)
 {
@@ -310,7 +316,7 @@ static void divide_rows(void *ctx, int thread, int n_threads)
     }
 }
 
-/* ---- segments divided: at most block_rows rows, whose top lists fit one worker's entries -------- */
+/* ---- segments divided: at most block_rows rows, whose top lists fit one worker's entries ----- */
 
 static void divide_segments(void *ctx, int thread, int n_threads)
 {
@@ -362,7 +368,7 @@ static void merge_segments(void *ctx, int thread, int n_threads)
     for (size_t i = begin; i < end; i++) merge_row(task, i);
 }
 
-/* ---- the call --------------------------------------------------------------------------------- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
 void head_answer(struct pool *pool, const struct kernels *kernels, const struct matrix *head,
                  struct head_space *space, const struct head_row *rows, size_t n_rows, int32_t *bad)

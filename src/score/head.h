@@ -1,13 +1,14 @@
 /*
  * head.h - from hidden rows to the answers of their plans, without a row of logits in memory.
  *
- * The head matrix is swept panel by panel (64 ids): a tile of logits [rows][64], of which are taken the
- * log-sum-exp part, the wanted ids, the top list and the count of tokens before the true one; then the tile
- * is thrown away. Segments of 4,096 ids are independent and combined in order, so no thread count changes
- * a bit. Per row: 2 KB at most beyond its answers, up to a fixed number of rows per thread.
+ * The head matrix is swept panel by panel (64 ids): a tile of logits [rows][64], of which are taken
+ * the log-sum-exp part, the wanted ids, the top list and the count of tokens before the true one;
+ * then the tile is thrown away. Segments of 4,096 ids are independent and combined in order, so no
+ * thread count changes a bit. Per row: 2 KB at most beyond its answers, up to a fixed number of
+ * rows per thread.
  *
- * Many rows are divided among the threads, each sweeping the whole vocabulary; for few rows the segments
- * are divided, and the threads' top lists are merged by their total order.
+ * Many rows are divided among the threads, each sweeping the whole vocabulary; for few rows the
+ * segments are divided, and the threads' top lists are merged by their total order.
  */
 #ifndef SCORE_HEAD_H
 #define SCORE_HEAD_H
@@ -35,18 +36,19 @@ struct head_row {
     float *scores; /* [n_candidates]; needed for tail */
 };
 
-/* Work space for head_answer, of a fixed size per thread. max_rows and max_top are what a call usually
- * brings; more is allowed and only costs speed. */
+/* Work space for head_answer, of a fixed size per thread. max_rows and max_top are what a call
+ * usually brings; more is allowed and only costs speed. */
 struct head_space;
 np_status head_space_open(size_t n_vocab, size_t dim, size_t max_rows, size_t max_top,
                           int n_threads, struct head_space **out, np_error *err);
 void head_space_close(struct head_space *space);
 size_t head_space_bytes(size_t n_vocab, size_t dim, size_t max_rows, size_t max_top, int n_threads);
 
-/* Answers n_rows rows; allocates nothing. Columns of `head` from n_vocab on are never seen; its bias is
- * added. A logit that is not finite (after the division by the temperature) fails its row: bad[i] = the
- * lowest such id, and what the row's answers hold is undefined; else bad[i] = -1. In the mode of raw
- * logits, the logits are those that the softmax takes: divided by the score temperature too. */
+/* Answers n_rows rows; allocates nothing. Columns of `head` from n_vocab on are never seen; its
+ * bias is added. A logit that is not finite (after the division by the temperature) fails its row:
+ * bad[i] = the lowest such id, and what the row's answers hold is undefined; else bad[i] = -1. In
+ * the mode of raw logits, the logits are those that the softmax takes: divided by the score
+ * temperature too. */
 void head_answer(struct pool *pool, const struct kernels *kernels, const struct matrix *head,
                  struct head_space *space, const struct head_row *rows, size_t n_rows,
                  int32_t *bad);
@@ -58,13 +60,13 @@ double logprob64_of(struct row_lse lse, float logit);
 float logprob_of(struct row_lse lse, float logit); /* one rounding to f32 */
 double prob_of(struct row_lse lse, float logit);
 
-/* log(1 - sum) of the probabilities of n_distinct tokens, summed in f64 by ascending id; -inf where the sum
- * reaches 1 or the tokens are the whole vocabulary. */
+/* log(1 - sum) of the probabilities of n_distinct tokens, summed in f64 by ascending id; -inf where
+ * the sum reaches 1 or the tokens are the whole vocabulary. */
 double log_remaining(double sum, size_t n_distinct, size_t n_vocab);
 
-/* The k first of the order "larger logit first, ties by lower id". The arrays have k places; start with
- * n = 0. Panels come in ascending order of ids, pushes in any order; afterwards topk_sort puts the list
- * into its order, topk_sort_ids into ascending ids (then no more pushes). */
+/* The k first of the order "larger logit first, ties by lower id". The arrays have k places; start
+ * with n = 0. Panels come in ascending order of ids, pushes in any order; afterwards topk_sort puts
+ * the list into its order, topk_sort_ids into ascending ids (then no more pushes). */
 struct topk {
     float *logits;
     int32_t *ids;

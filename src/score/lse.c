@@ -1,8 +1,8 @@
 /*
- * lse.c - log-sum-exp parts, and the numbers that follow from one (docs/NUMERICS.md, items 7 and 8).
+ * lse.c - log-sum-exp parts, and the numbers that follow (docs/NUMERICS.md, items 7 and 8).
  *
- * All in f64 and in a fixed order; the maximum of a part is exact. Surprising: T = sum exp(l - m) (l - m)
- * travels along, since the entropy is then log S - T / S and needs no second sweep.
+ * All in f64 and in a fixed order; the maximum of a part is exact. Surprising: T = sum exp(l - m)
+ * (l - m) travels along, since the entropy is then log S - T / S and needs no second sweep.
  */
 #include "score/head.h"
 

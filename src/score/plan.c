@@ -1,9 +1,10 @@
 /*
  * plan.c - checks a request against the model and lays out what its rows keep.
  *
- * The wanted ids are sorted here, once, so that the sweep of head.c walks over them with a cursor and never
- * looks one up. Flat candidates are sorted once for all rows. The one surprising decision: padding (-1)
- * stays in the sorted list, at its front, where a search for the first id of a panel steps over it.
+ * The wanted ids are sorted here, once, so that the sweep of head.c walks over them with a cursor
+ * and never looks one up. Flat candidates are sorted once for all rows. The one surprising
+ * decision: padding (-1) stays in the sorted list, at its front, where a search for the first id of
+ * a panel steps over it.
  */
 #include "score/plan.h"
 

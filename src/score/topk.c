@@ -1,9 +1,9 @@
 /*
  * topk.c - the k first of an order, kept in a heap whose root is the last of them.
  *
- * The surprising decision: the heap is two plain arrays that may be the arrays of the answer, so that a top
- * list of the whole vocabulary costs no memory beside its answer. Until k entries are there they lie in
- * the order of arrival; the k-th makes them a heap.
+ * The surprising decision: the heap is two plain arrays that may be the arrays of the answer, so
+ * that a top list of the whole vocabulary costs no memory beside its answer. Until k entries are
+ * there they lie in the order of arrival; the k-th makes them a heap.
  */
 #include "score/head.h"
 
