@@ -28,6 +28,8 @@ struct kv_page { struct kv_page *next; uint32_t n_refs; float *floats; };
 /* One sequence: its pages in order. */
 struct kv_seq { struct kv_page **pages; size_t n_pages, n_tokens, max_pages; };
 
+size_t kv_page_bytes(const struct model_config *config);
+
 np_status kv_pool_init(struct kv_pool *pool, const struct model_config *config, size_t max_pages, np_error *err);
 void kv_pool_free(struct kv_pool *pool);
 

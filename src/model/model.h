@@ -12,6 +12,7 @@
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
+#include "base/arena.h"
 #include "format/modelfile.h"
 #include "model/kv.h"
 #include "tensor/linear.h"
@@ -50,6 +51,7 @@ struct model {
     float *norm_gain, *norm_bias; /* final norm */
     float *inv_freq;              /* [head_dim/2] */
     const struct kernels *kernels;
+    struct arena arena;           /* all vectors */
     uint64_t n_parameters, weight_bytes;
 };
 
@@ -73,11 +75,12 @@ struct run {
     size_t n_rows;
     size_t row;          /* index of its first row in the step */
     size_t want_begin, want_end; /* rows of the run (0 to n_rows) whose hidden state is wanted */
+    size_t bad;          /* out: first position whose key or value is not finite, or SIZE_MAX */
 };
 
 struct step {
     const int32_t *ids;  /* [n_rows] */
-    const struct run *runs;
+    struct run *runs;
     size_t n_runs, n_rows, n_wanted;
 };
 

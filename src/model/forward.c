@@ -1,0 +1,205 @@
+/*
+ * forward.c - token ids and a KV view in, final hidden rows out.
+ *
+ *   x = embedding (+ position)
+ *   every layer:  x = x + Out . attention(rope(Qkv . norm1(x)))
+ *                 x = x + Down . f(Up . norm2(x))
+ *   hidden = norm(x)
+ *
+ * Rows are tokens; all rows of a step, of whatever sequences, pass a matrix together. The surprising part is
+ * the last layer: a row whose hidden state nobody wants gives its key and value and is dropped there.
+ */
+#include "model/workspace.h"
+
+struct pass {
+    const struct model *model;
+    struct workspace *ws;
+    struct pool *pool;
+    const struct kv_pool *kv;
+    const struct step *step;
+    size_t layer, n_rows;
+    /* of the norm at hand */
+    const float *gain, *bias;
+    float *out;
+    bool add_delta;
+};
+
+static size_t qkv_dim(const struct model_config *config)
+{
+    return (config->n_heads + 2 * config->n_kv_heads) * config->head_dim;
+}
+
+static void embed_work(void *ctx, int thread, int n_threads)
+{
+    struct pass *pass = ctx;
+    const struct model *model = pass->model;
+    size_t dim = model->config.dim, half = model->config.head_dim / 2, begin, end;
+    pool_share(pass->n_rows, thread, n_threads, &begin, &end);
+    for (size_t r = begin; r < end; r++) {
+        size_t position = pass->ws->position[r];
+        float *x = pass->ws->x + r * dim, *cos = pass->ws->cos + r * half, *sin = pass->ws->sin + r * half;
+        matrix_row(&model->embedding, (size_t)pass->step->ids[r], x);
+        if (model->positions) model->kernels->add(dim, model->positions + position * dim, x);
+        if (model->config.rope == ROPE_NONE) continue;
+        for (size_t i = 0; i < half; i++) sin[i] = (float)position * model->inv_freq[i];
+        model->kernels->unary[U_COS](half, sin, cos);
+        model->kernels->unary[U_SIN](half, sin, sin);
+    }
+}
+
+/* x += delta (where there is one), out = norm(x) */
+static void norm_work(void *ctx, int thread, int n_threads)
+{
+    struct pass *pass = ctx;
+    const struct kernels *kernels = pass->model->kernels;
+    const struct model_config *config = &pass->model->config;
+    size_t dim = config->dim, begin, end;
+    pool_share(pass->n_rows, thread, n_threads, &begin, &end);
+    for (size_t r = begin; r < end; r++) {
+        float *x = pass->ws->x + r * dim, *out = pass->out + r * dim;
+        if (pass->add_delta) kernels->add(dim, pass->ws->delta + r * dim, x);
+        if (config->norm == NORM_RMS) kernels->rms_norm(dim, x, pass->gain, config->norm_eps, out);
+        else kernels->layer_norm(dim, x, pass->gain, pass->bias, config->norm_eps, out);
+    }
+}
+
+static void norm(struct pass *pass, const float *gain, const float *bias, bool add_delta, float *out)
+{
+    pass->gain = gain;
+    pass->bias = bias;
+    pass->add_delta = add_delta;
+    pass->out = out;
+    pool_run(pass->pool, norm_work, pass);
+}
+
+static void note_bad(struct run *run, size_t position)
+{
+    size_t seen = __atomic_load_n(&run->bad, __ATOMIC_RELAXED);
+    while (position < seen && !__atomic_compare_exchange_n(&run->bad, &seen, position, false,
+                                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+}
+
+/* One key and value into their page. A value that is not finite is stored as +0 and noted: a page may hold
+ * nothing that turns masked products into NaN, and its request fails anyway. */
+static void store_token(const struct pass *pass, struct run *run, size_t position, size_t head,
+                        const float *key, const float *value)
+{
+    size_t head_dim = pass->model->config.head_dim, column = position % PANEL;
+    const struct kv_page *page = run->seq->pages[position / PANEL];
+    float *keys = kv_keys(pass->kv, page, pass->layer, head);
+    float *values = kv_values(pass->kv, page, pass->layer, head);
+    bool bad = first_nonfinite(key, head_dim) < head_dim || first_nonfinite(value, head_dim) < head_dim;
+    if (bad) note_bad(run, position);
+    for (size_t i = 0; i < head_dim; i++)
+        keys[panel_index(head_dim, i, column)] = bad ? 0.0f : key[i];
+    for (size_t i = 0; i < head_dim; i++)
+        values[i / TILE * TILE * PANEL + column * TILE + i % TILE] = bad ? 0.0f : value[i];
+}
+
+static void rope_work(void *ctx, int thread, int n_threads)
+{
+    struct pass *pass = ctx;
+    const struct model *model = pass->model;
+    const struct model_config *config = &model->config;
+    size_t head_dim = config->head_dim, half = head_dim / 2, begin, end;
+    size_t n_rotated = config->n_heads + config->n_kv_heads;
+    pool_share(pass->n_rows, thread, n_threads, &begin, &end);
+    for (size_t r = begin; r < end; r++) {
+        float *q = pass->ws->qkv + r * qkv_dim(config);
+        const float *k = q + config->n_heads * head_dim, *v = k + config->n_kv_heads * head_dim;
+        for (size_t h = 0; h < n_rotated && config->rope != ROPE_NONE; h++)
+            model->kernels->rope(half, pass->ws->cos + r * half, pass->ws->sin + r * half,
+                                 q + h * head_dim);
+        for (size_t h = 0; h < config->n_kv_heads; h++)
+            store_token(pass, pass->ws->run[r], pass->ws->position[r], h, k + h * head_dim,
+                        v + h * head_dim);
+    }
+}
+
+static void activation_work(void *ctx, int thread, int n_threads)
+{
+    struct pass *pass = ctx;
+    const struct kernels *kernels = pass->model->kernels;
+    size_t ffn = pass->model->config.ffn_dim, begin, end;
+    bool gated = pass->model->config.ffn == FFN_SILU_GATED;
+    pool_share(pass->n_rows, thread, n_threads, &begin, &end);
+    for (size_t r = begin; r < end; r++) {
+        const float *up = pass->ws->up + r * (gated ? 2 : 1) * ffn;
+        float *act = pass->ws->act + r * ffn;
+        if (gated) kernels->silu_mul(ffn, up, up + ffn, act);
+        else kernels->unary[U_GELU_TANH](ffn, up, act);
+    }
+}
+
+/* All rows of the step as spans. */
+static size_t list_rows(struct pass *pass)
+{
+    for (size_t i = 0; i < pass->step->n_runs; i++) {
+        struct run *run = &pass->step->runs[i];
+        run->bad = SIZE_MAX;
+        pass->ws->spans[i] = (struct span){run, run->first, run->n_rows, run->row};
+        for (size_t r = 0; r < run->n_rows; r++) {
+            pass->ws->position[run->row + r] = run->first + r;
+            pass->ws->run[run->row + r] = run;
+        }
+    }
+    return pass->step->n_runs;
+}
+
+/* Only the wanted rows, moved together; x and qkv follow. */
+static size_t keep_wanted(struct pass *pass)
+{
+    const struct model_config *config = &pass->model->config;
+    size_t ld = qkv_dim(config), row = 0, n_spans = 0;
+    for (size_t i = 0; i < pass->step->n_runs; i++) {
+        struct run *run = &pass->step->runs[i];
+        size_t n = run->want_end - run->want_begin, from = run->row + run->want_begin;
+        if (n == 0) continue;
+        memmove(pass->ws->x + row * config->dim, pass->ws->x + from * config->dim,
+                n * config->dim * sizeof(float));
+        memmove(pass->ws->qkv + row * ld, pass->ws->qkv + from * ld, n * ld * sizeof(float));
+        pass->ws->spans[n_spans++] = (struct span){run, run->first + run->want_begin, n, row};
+        row += n;
+    }
+    pass->n_rows = row;
+    return n_spans;
+}
+
+np_status model_forward(const struct model *model, struct workspace *workspace, struct pool *pool,
+                        struct kv_pool *kv, const struct step *step, float *hidden,
+                        const volatile int *cancel, np_error *err)
+{
+    const struct model_config *config = &model->config;
+    const struct kernels *kernels = model->kernels;
+    struct workspace *ws = workspace;
+    struct pass pass = {.model = model, .ws = ws, .pool = pool, .kv = kv, .step = step,
+                        .n_rows = step->n_rows};
+    size_t q_dim = config->n_heads * config->head_dim, up_dim = model->layers[0].up.N;
+    size_t n_spans = list_rows(&pass);
+
+    pool_run(pool, embed_work, &pass);
+    for (size_t i = 0; i < config->n_layers; i++) {
+        const struct layer *layer = &model->layers[i];
+        if (cancel && *cancel) return error_set(err, NP_ECANCELLED, NULL, NO_OFFSET, "cancelled");
+        pass.layer = i;
+
+        norm(&pass, layer->norm1_gain, layer->norm1_bias, i > 0, ws->normed);
+        linear(pool, kernels, &layer->qkv, pass.n_rows, ws->normed, config->dim, ws->qkv,
+               qkv_dim(config));
+        pool_run(pool, rope_work, &pass);
+        if (i + 1 == config->n_layers) n_spans = keep_wanted(&pass);
+        if (pass.n_rows == 0) break;
+        attention(model, ws, pool, kv, i, n_spans);
+        linear(pool, kernels, &layer->out, pass.n_rows, ws->mixed, q_dim, ws->delta, config->dim);
+
+        norm(&pass, layer->norm2_gain, layer->norm2_bias, true, ws->normed);
+        linear(pool, kernels, &layer->up, pass.n_rows, ws->normed, config->dim, ws->up, up_dim);
+        pool_run(pool, activation_work, &pass);
+        linear(pool, kernels, &layer->down, pass.n_rows, ws->act, config->ffn_dim, ws->delta,
+               config->dim);
+    }
+    if (pass.n_rows > 0) norm(&pass, model->norm_gain, model->norm_bias, true, hidden);
+    for (size_t i = 0; i < step->n_runs; i++)
+        step->runs[i].seq->n_tokens = step->runs[i].first + step->runs[i].n_rows;
+    return NP_OK;
+}
