@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Fails when libnepit.so shows anything but the functions of nepit.h, or nepit.h does not stand alone.
+"""Fails when libnepit.so exports more or less than nepit.h declares, or the header needs another.
 
     python3 tools/check_exports.py [BUILD FOLDER]
 
-Three checks: every exported symbol begins with np_; exported and declared (NP_API) names are the same set;
-the header compiles by itself as C11 and as C++17 with every usual warning an error.
+Every exported symbol begins with np_; exported and declared (NP_API) names are the same set; the
+header compiles by itself as C11 and as C++17 with every usual warning an error.
 """
 import re
 import subprocess
@@ -19,9 +19,9 @@ COMPILERS = [["gcc", "-x", "c", "-std=c11"], ["g++", "-x", "c++", "-std=c++17"]]
 
 def exported_names(library):
     """Names of a shared library's own dynamic symbols."""
-    rows = subprocess.run(["nm", "-D", "--defined-only", str(library)], check=True, capture_output=True,
-                          text=True).stdout.splitlines()
-    return {row.split()[-1].split("@")[0] for row in rows}
+    command = ["nm", "-D", "--defined-only", str(library)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return {row.split()[-1].split("@")[0] for row in output.splitlines()}
 
 
 def declared_names(header):

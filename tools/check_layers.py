@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails on any #include that the house does not allow (docs/ARCHITECTURE.md, "Who may include whom").
+"""Fails on any #include that the house does not allow (docs/ARCHITECTURE.md, include table).
 
     python3 tools/check_layers.py [ROOT]
 
@@ -52,7 +52,7 @@ def room_of(relative):
 
 
 def resolve(root, file, name):
-    """The project's file that a quoted include means, relative to the root; None when there is none."""
+    """The project's file that a quoted include means, relative to the root; None: there is none."""
     for folder in (file.parent, root / "src", root / "include", root):
         path = folder / name
         if path.is_file():

@@ -94,6 +94,7 @@ def main(root):
     root = Path(root).resolve()
     paths = [path for folder in FOLDERS for path in sorted((root / folder).rglob("*"))]
     files = [path.relative_to(root) for path in paths if path.suffix in C | PYTHON | SHELL]
+    files += [Path("run")] if (root / "run").exists() else []
     errors, c_files = [], []
     for file in files:
         text = (root / file).read_text(encoding="utf-8")

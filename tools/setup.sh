@@ -7,6 +7,9 @@
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "run: $*"; exit 1; }
 
+# quietly COMMAND...: its output is shown only when it fails.
+quietly() { output=$("$@" 2>&1) || { say "$output"; return 1; }; }
+
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"
     elif command -v sudo >/dev/null; then sudo "$@"
@@ -30,10 +33,10 @@ apt_install() {
     for attempt in first second; do
         if [ $attempt = second ] || ! ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1; then
             say "== apt-get update"
-            as_root apt-get -qq update || return 1
+            quietly as_root apt-get -q update || return 1
         fi
-        as_root env DEBIAN_FRONTEND=noninteractive \
-            apt-get -qq install -y --no-install-recommends "$@" >&2 && return 0
+        quietly as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get -q install -y --no-install-recommends "$@" && return 0
     done
     return 1
 }
@@ -51,11 +54,15 @@ setup_packages() {
     apt_install $missing || fail "could not install:$missing (no network, or no rights?)"
 }
 
+PYTHON_FITS='import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))'
+
 # The first Python of at least 3.11 that can make a venv: the one in PATH, else Debian's.
 find_python() {
     for python in python3 /usr/bin/python3; do
-        "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null &&
-            { command -v "$python"; return 0; }
+        if "$python" -c "$PYTHON_FITS" 2>/dev/null; then
+            command -v "$python"
+            return
+        fi
     done
     fail "Python 3.11 or newer with venv is needed (Debian: python3, python3-venv)"
 }
@@ -74,7 +81,7 @@ setup_venv() {
         list=tools/requirements-$group.txt
         cmp -s "$list" ".venv/has-$group" && continue
         say "== Python packages to install in .venv: $(tr '\n' ' ' <"$list")"
-        .venv/bin/python -m pip --disable-pip-version-check install -q -r "$list" >&2 ||
+        .venv/bin/python -m pip --disable-pip-version-check install -qq -r "$list" >&2 ||
             fail "could not install $list (no network?)"
         cp "$list" ".venv/has-$group"
     done
