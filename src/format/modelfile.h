@@ -19,15 +19,26 @@
 #define MODELFILE_MAX_SETTINGS 65536
 #define MODELFILE_MAX_HEADER_BYTES (512u << 20) /* a GGUF header holds the vocabulary */
 #define MODELFILE_MAX_NAME_BYTES 256
-#define MODELFILE_MAX_ARRAY (16u << 20)         /* elements of one array setting */
+#define MODELFILE_MAX_ARRAY (16u << 20) /* elements of one array setting */
 #define MODELFILE_MAX_SHARDS 1024
 
 enum container { CONTAINER_GGUF, CONTAINER_SAFETENSORS };
 
-enum setting_type { SETTING_INT, SETTING_FLOAT, SETTING_BOOL, SETTING_STRING, SETTING_ARRAY, SETTING_OBJECT, SETTING_NULL };
+enum setting_type {
+    SETTING_INT,
+    SETTING_FLOAT,
+    SETTING_BOOL,
+    SETTING_STRING,
+    SETTING_ARRAY,
+    SETTING_OBJECT,
+    SETTING_NULL
+};
 
 /* A string need not be terminated inside the file; here it always is, and may contain zero bytes. */
-struct text_view { const char *bytes; size_t n_bytes; };
+struct text_view {
+    const char *bytes;
+    size_t n_bytes;
+};
 
 /* A setting of GGUF ("llama.block_count") or of config.json; nested objects of config.json are flattened
  * with dots ("rope_scaling.type"), empty objects appear as SETTING_OBJECT. Arrays hold one type (INT beside FLOAT
@@ -41,9 +52,9 @@ struct setting {
     double number;                  /* FLOAT; INT too */
     struct text_view text;
     uint64_t n_elements;
-    const int64_t *integers;        /* array of INT or BOOL */
-    const double *numbers;          /* array of FLOAT */
-    const struct text_view *texts;  /* array of STRING */
+    const int64_t *integers;       /* array of INT or BOOL */
+    const double *numbers;         /* array of FLOAT */
+    const struct text_view *texts; /* array of STRING */
 };
 
 struct modelfile;
@@ -58,12 +69,13 @@ const char *modelfile_folder(const struct modelfile *file); /* where tokenizer.j
 
 size_t modelfile_n_tensors(const struct modelfile *file);
 const struct tensor *modelfile_tensor(const struct modelfile *file, size_t i);
-const struct tensor *modelfile_find(const struct modelfile *file, const char *name); /* NULL: none */
+const struct tensor *modelfile_find(const struct modelfile *file,
+                                    const char *name); /* NULL: none */
 
 /* Reads elements [first, first + n) of a tensor as stored; first and n are multiples of its block. Tensors of
  * types that nepit does not know (dtype DT_NONE) may lie in a file; reading one is refused by the type's name. */
-np_status modelfile_read(const struct modelfile *file, const struct tensor *tensor, uint64_t first, uint64_t n,
-                         void *out, np_error *err);
+np_status modelfile_read(const struct modelfile *file, const struct tensor *tensor, uint64_t first,
+                         uint64_t n, void *out, np_error *err);
 
 size_t modelfile_n_settings(const struct modelfile *file);
 const struct setting *modelfile_setting(const struct modelfile *file, size_t i);
