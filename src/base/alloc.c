@@ -31,7 +31,8 @@ uint64_t alloc_count(void)
 
 void alloc_fail_after(uint64_t n)
 {
-    atomic_store_explicit(&calls_to_failure, n > INT64_MAX ? INT64_MAX : (int64_t)n, memory_order_relaxed);
+    atomic_store_explicit(&calls_to_failure, n > INT64_MAX ? INT64_MAX : (int64_t)n,
+                          memory_order_relaxed);
 }
 
 void *mem_alloc(size_t count, size_t size_bytes)
@@ -56,7 +57,8 @@ static size_t round_up(size_t n_bytes, size_t unit)
     return (n_bytes + unit - 1) / unit * unit;
 }
 
-/* Maps one huge page more than needed and gives back what lies before and behind the aligned part. */
+/* Maps one huge page more than needed and gives back what lies before and behind the aligned part.
+ * */
 static void *map_aligned(size_t n_bytes)
 {
     size_t mapped = n_bytes + HUGE_PAGE_BYTES;

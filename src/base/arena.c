@@ -1,9 +1,9 @@
 /*
  * arena.c - a chain of blocks, newest first.
  *
- * Pushes zero what they hand out, since a rewound block is dirty. Under the address sanitizer all that is
- * not handed out is poisoned, with a gap behind every push: an overrun inside a block is then seen as it
- * would be behind malloc. The gap does not count against the ceiling.
+ * Pushes zero what they hand out, since a rewound block is dirty. Under the address sanitizer all
+ * that is not handed out is poisoned, with a gap behind every push: an overrun inside a block is
+ * then seen as it would be behind malloc. The gap does not count against the ceiling.
  */
 #include "base/arena.h"
 
@@ -144,7 +144,8 @@ void arena_rewind(struct arena *arena, struct arena_mark mark)
     }
     if (arena->head) {
         arena->head->used = mark.used_in_head;
-        HIDE(block_bytes(arena->head) + mark.used_in_head, arena->head->capacity - mark.used_in_head);
+        HIDE(block_bytes(arena->head) + mark.used_in_head,
+             arena->head->capacity - mark.used_in_head);
     }
     arena->used_bytes = mark.used_bytes;
 }

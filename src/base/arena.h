@@ -4,10 +4,10 @@
  *   block 1                      block 2 (twice as large)
  *   [used.......|free......] --> [used..|mark|used...|free...............]
  *
- * Everything pushed lives until the arena is freed or rewound to a mark taken earlier. Allocations are
- * aligned to 64 bytes and zeroed. An arena has a ceiling in bytes, given at birth. One thread at a time.
- * Rewinding keeps the largest block for the next pushes, so that a step which is repeated soon gets by
- * without the system.
+ * Everything pushed lives until the arena is freed or rewound to a mark taken earlier. Allocations
+ * are aligned to 64 bytes and zeroed. An arena has a ceiling in bytes, given at birth. One thread
+ * at a time. Rewinding keeps the largest block for the next pushes, so that a step which is
+ * repeated soon gets by without the system.
  */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
@@ -29,7 +29,7 @@ struct arena_mark {
 void arena_init(struct arena *arena, size_t max_bytes);
 void arena_free(struct arena *arena);
 
-/* NULL when the ceiling or the memory is reached. arena_push_array checks count * size for overflow. */
+/* NULL when the ceiling or the memory is reached, or count * size overflows. */
 void *arena_push(struct arena *arena, size_t n_bytes);
 void *arena_push_array(struct arena *arena, size_t count, size_t size_bytes);
 char *arena_strndup(struct arena *arena, const char *text, size_t n_bytes); /* adds a zero byte */
@@ -37,20 +37,21 @@ char *arena_strndup(struct arena *arena, const char *text, size_t n_bytes); /* a
 struct arena_mark arena_mark(const struct arena *arena);
 void arena_rewind(struct arena *arena, struct arena_mark mark);
 
-/* Big blocks outside arenas: aligned to 64 bytes (2 MiB from 4 MiB up, huge pages asked for), zeroed.
- * big_free takes the size that was asked for; NULL is allowed. */
+/* Big blocks outside arenas: aligned to 64 bytes (2 MiB from 4 MiB up, huge pages asked for),
+ * zeroed. big_free takes the size that was asked for; NULL is allowed. */
 void *big_alloc(size_t n_bytes);
 void big_free(void *memory, size_t n_bytes);
 
-/* What must be freed singly: calloc and realloc (count * size checked, 0 bytes give a block; mem_resize
- * does not zero), so free() ends it and np_free may. Use these, never malloc itself: then one countdown
- * below can make any allocation of the project fail, in every build and in the middle of a library,
- * which replacing malloc at link time cannot do without failing cmocka's and libc's own too. */
+/* What must be freed singly: calloc and realloc (count * size checked, 0 bytes give a block;
+ * mem_resize does not zero), so free() ends it too. Use these, never malloc itself: then the
+ * countdown below can make any allocation of the project fail, in every build and without a linker
+ * trick that would fail libc's and the test program's own as well. What jansson, PCRE2 and utf8proc
+ * allocate goes by uncounted. */
 void *mem_alloc(size_t count, size_t size_bytes);
 void *mem_resize(void *memory, size_t n_bytes);
 void mem_free(void *memory);
 
-/* Calls that obtained memory from the system so far (all threads): a forward pass must not raise it. */
+/* Calls that obtained memory so far (all threads): a forward pass must not raise it. */
 uint64_t alloc_count(void);
 
 /* Tests: the nth call from now fails (0: none), of any thread and any of the kinds above. */

@@ -1,6 +1,6 @@
 /*
- * buf.c - see buf.h. Capacity doubles, so n pushes cost O(n); it counts the zero byte behind the data,
- * which the maximum does not.
+ * buf.c - see buf.h. Capacity doubles, so n pushes cost O(n); it counts the zero byte behind the
+ * data, which the maximum does not.
  */
 #include "base/buf.h"
 

@@ -1,6 +1,6 @@
 /*
- * cpu.c - see cpu.h. A level needs two yeses: the instructions (cpuid) and the operating system's, which
- * must save the wide registers when it switches threads (XCR0).
+ * cpu.c - see cpu.h. A level needs two yeses: the instructions (cpuid) and the operating system's,
+ * which must save the wide registers when it switches threads (XCR0).
  */
 #include "base/cpu.h"
 
@@ -23,18 +23,20 @@ static const struct cpu_need {
     enum cpu_level level;
     unsigned leaf, reg, bit;
 } cpu_needs[] = {
-    {CPU_AVX2, 1, ECX, 12},    /* FMA */
-    {CPU_AVX2, 1, ECX, 28},    /* AVX */
-    {CPU_AVX2, 1, ECX, 29},    /* F16C */
-    {CPU_AVX2, 7, EBX, 5},     /* AVX2 */
-    {CPU_AVX512, 7, EBX, 16},  /* AVX-512 F */
-    {CPU_AVX512, 7, EBX, 17},  /* AVX-512 DQ */
-    {CPU_AVX512, 7, EBX, 30},  /* AVX-512 BW */
-    {CPU_AVX512, 7, EBX, 31},  /* AVX-512 VL */
+    {CPU_AVX2, 1, ECX, 12},   /* FMA */
+    {CPU_AVX2, 1, ECX, 28},   /* AVX */
+    {CPU_AVX2, 1, ECX, 29},   /* F16C */
+    {CPU_AVX2, 7, EBX, 5},    /* AVX2 */
+    {CPU_AVX512, 7, EBX, 16}, /* AVX-512 F */
+    {CPU_AVX512, 7, EBX, 17}, /* AVX-512 DQ */
+    {CPU_AVX512, 7, EBX, 30}, /* AVX-512 BW */
+    {CPU_AVX512, 7, EBX, 31}, /* AVX-512 VL */
 };
 
 #define OSXSAVE_BIT 27
-static const uint64_t saved_needs[CPU_LEVELS] = {0, 0x06, 0xE6}; /* XMM, YMM; k, ZMM high, ZMM16-31 */
+
+/* XCR0: XMM and YMM; for AVX-512 the masks and both parts of ZMM too. */
+static const uint64_t saved_needs[CPU_LEVELS] = {0, 0x06, 0xE6};
 
 static uint64_t saved_registers(void)
 {
@@ -52,7 +54,8 @@ static bool cpu_has(enum cpu_level level, uint64_t saved)
         const struct cpu_need *need = &cpu_needs[i];
         unsigned regs[4];
         if (need->level != level) continue;
-        if (!__get_cpuid_count(need->leaf, 0, &regs[EAX], &regs[EBX], &regs[ECX], &regs[EDX])) return false;
+        if (!__get_cpuid_count(need->leaf, 0, &regs[EAX], &regs[EBX], &regs[ECX], &regs[EDX]))
+            return false;
         if (!(regs[need->reg] >> need->bit & 1)) return false;
     }
     return true;
@@ -97,7 +100,8 @@ np_status cpu_choose(const char *wanted, enum cpu_level *level, const char **rea
     }
     while (found < CPU_LEVELS && strcmp(wanted, level_names[found]) != 0) found++;
     if (found == CPU_LEVELS) {
-        error_set(err, NP_EINPUT, where, NO_OFFSET, "unknown CPU level; known are auto, ref, avx2, avx512");
+        error_set(err, NP_EINPUT, where, NO_OFFSET,
+                  "unknown CPU level; known are auto, ref, avx2, avx512");
         return error_given(err, NP_EINPUT, "%s", wanted);
     }
     if (found > highest)

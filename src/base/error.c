@@ -8,7 +8,7 @@
 const char *np_status_text(np_status status)
 {
     switch (status) {
-#define NP_STATUS_CASE(name, value, text)                                      \
+#define NP_STATUS_CASE(name, value, text) \
     case name: return text;
         NP_STATUS_MAP(NP_STATUS_CASE)
 #undef NP_STATUS_CASE
@@ -24,13 +24,15 @@ char *np_error_line(const np_error *err, char *out, size_t n_bytes)
     const char *comma = err->where[0] && offset[0] ? ", " : "";
     const char *colon = err->given[0] ? ": " : "";
     if (err->where[0] || offset[0])
-        snprintf(out, n_bytes, "%s%s%s (%s%s%s)", message, colon, err->given, err->where, comma, offset);
+        snprintf(out, n_bytes, "%s%s%s (%s%s%s)", message, colon, err->given, err->where, comma,
+                 offset);
     else
         snprintf(out, n_bytes, "%s%s%s", message, colon, err->given);
     return out;
 }
 
-np_status error_set(np_error *err, np_status status, const char *where, int64_t offset, const char *fmt, ...)
+np_status error_set(np_error *err, np_status status, const char *where, int64_t offset,
+                    const char *fmt, ...)
 {
     if (!err) return status;
     memset(err, 0, sizeof *err);
@@ -56,5 +58,6 @@ np_status error_given(np_error *err, np_status status, const char *fmt, ...)
 
 np_status error_nomem(np_error *err, const char *what, size_t n_bytes)
 {
-    return error_set(err, NP_ENOMEM, what, NO_OFFSET, "out of memory: %zu bytes could not be had", n_bytes);
+    return error_set(err, NP_ENOMEM, what, NO_OFFSET, "out of memory: %zu bytes could not be had",
+                     n_bytes);
 }

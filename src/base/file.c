@@ -1,6 +1,7 @@
 /*
- * file.c - see file.h. Opened without blocking, so that a named pipe in place of a model is refused at
- * once; the size is asked again when a read comes up short, so that the message tells today's size.
+ * file.c - see file.h. Opened without blocking, so that a named pipe in place of a model is refused
+ * at once; the size is asked again when a read comes up short, so that the message tells today's
+ * size.
  */
 #include "base/file.h"
 
@@ -25,8 +26,9 @@ np_status file_open(struct file *file, const char *path, np_error *err)
     file->n_bytes = 0;
     file->path[0] = 0;
     if (n_chars >= sizeof file->path)
-        return error_set(err, NP_EIO, path, NO_OFFSET, "the path is %zu bytes; at most %zu are allowed",
-                         n_chars, sizeof file->path - 1);
+        return error_set(err, NP_EIO, path, NO_OFFSET,
+                         "the path is %zu bytes; at most %zu are allowed", n_chars,
+                         sizeof file->path - 1);
     memcpy(file->path, path, n_chars + 1);
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (file->fd < 0) return file_error(err, path, NO_OFFSET, "cannot be opened");
@@ -51,7 +53,8 @@ void file_close(struct file *file)
     file->fd = -1;
 }
 
-static np_status file_too_short(const struct file *file, uint64_t offset, size_t n_bytes, np_error *err)
+static np_status file_too_short(const struct file *file, uint64_t offset, size_t n_bytes,
+                                np_error *err)
 {
     struct stat about;
     uint64_t size = fstat(file->fd, &about) == 0 ? (uint64_t)about.st_size : file->n_bytes;
@@ -61,7 +64,8 @@ static np_status file_too_short(const struct file *file, uint64_t offset, size_t
                      (unsigned long long)size, (unsigned long long)(offset + n_bytes), n_bytes);
 }
 
-np_status file_read(const struct file *file, uint64_t offset, void *out, size_t n_bytes, np_error *err)
+np_status file_read(const struct file *file, uint64_t offset, void *out, size_t n_bytes,
+                    np_error *err)
 {
     if (offset > file->n_bytes || n_bytes > file->n_bytes - offset)
         return file_too_short(file, offset, n_bytes, err);
@@ -76,7 +80,8 @@ np_status file_read(const struct file *file, uint64_t offset, void *out, size_t 
     return NP_OK;
 }
 
-np_status file_read_all(const char *path, size_t max_bytes, char **out, size_t *n_bytes, np_error *err)
+np_status file_read_all(const char *path, size_t max_bytes, char **out, size_t *n_bytes,
+                        np_error *err)
 {
     struct file file;
     char *data = NULL;
@@ -85,7 +90,8 @@ np_status file_read_all(const char *path, size_t max_bytes, char **out, size_t *
     np_status status = file_open(&file, path, err);
     if (status) goto done;
     if (file.n_bytes > max_bytes) {
-        status = error_set(err, NP_ELIMIT, path, NO_OFFSET, "file is %llu bytes; at most %zu are allowed",
+        status = error_set(err, NP_ELIMIT, path, NO_OFFSET,
+                           "file is %llu bytes; at most %zu are allowed",
                            (unsigned long long)file.n_bytes, max_bytes);
         goto done;
     }

@@ -1,6 +1,6 @@
 /*
- * json.c - see json.h. The writer keeps no stack: one bit says whether the next value needs a comma, and
- * failures wait in the buffer's own mark.
+ * json.c - see json.h. The writer keeps no stack: one bit says whether the next value needs a
+ * comma, and failures wait in the buffer's own mark.
  */
 #include "base/json.h"
 
@@ -34,28 +34,34 @@ void json_end(struct json *json, char bracket)
     json->depth--;
 }
 
-/* Length of the well-formed UTF-8 character at `at`; or, negated, of the bytes to replace as one: the
- * longest start of a character, as Unicode recommends and Python does. */
+/* The well-formed characters by their first byte, up to `last`: length, and the range of the second
+ * byte, which shuts out overlong forms, surrogates and what lies above U+10FFFF (Unicode, table
+ * 3-7). */
+static const struct utf8_form {
+    unsigned char last, low, high;
+    int n_bytes;
+} utf8_forms[] = {{0x7F, 0, 0, 1},       {0xC1, 0, 0, -1},      {0xDF, 0x80, 0xBF, 2},
+                  {0xE0, 0xA0, 0xBF, 3}, {0xEC, 0x80, 0xBF, 3}, {0xED, 0x80, 0x9F, 3},
+                  {0xEF, 0x80, 0xBF, 3}, {0xF0, 0x90, 0xBF, 4}, {0xF3, 0x80, 0xBF, 4},
+                  {0xF4, 0x80, 0x8F, 4}, {0xFF, 0, 0, -1}};
+
+/* Length of the well-formed UTF-8 character at `at`; or, negated, of the bytes to replace as one:
+ * the longest start of a character, as Unicode recommends and Python does. */
 static int utf8_length(const unsigned char *at, size_t left)
 {
-    unsigned char first = at[0], low = 0x80, high = 0xBF;
-    int n_bytes = first < 0x80 ? 1 : first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
-    if (n_bytes == 0) return -1;
-    if (first == 0xE0) low = 0xA0;  /* shorter forms exist */
-    if (first == 0xED) high = 0x9F; /* surrogates */
-    if (first == 0xF0) low = 0x90;
-    if (first == 0xF4) high = 0x8F; /* above U+10FFFF */
-    for (int i = 1; i < n_bytes; i++) {
+    const struct utf8_form *form = utf8_forms;
+    while (at[0] > form->last) form++;
+    for (int i = 1; i < form->n_bytes; i++) {
+        unsigned char low = i == 1 ? form->low : 0x80, high = i == 1 ? form->high : 0xBF;
         if ((size_t)i >= left || at[i] < low || at[i] > high) return -i;
-        low = 0x80;
-        high = 0xBF;
     }
-    return n_bytes;
+    return form->n_bytes;
 }
 
 static void json_escape(struct buf *out, unsigned char byte)
 {
-    static const char names[32] = {['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
+    static const char names[32] = {
+        ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
     char name = byte < 32 ? names[byte] : (char)byte;
     if (name)
         buf_push(out, (char[2]){'\\', name}, 2);

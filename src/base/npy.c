@@ -1,6 +1,7 @@
 /*
- * npy.c - see npy.h. The header is a Python dict, but NumPy only ever writes three keys with plain values:
- * a scanner for just that form reads it, in any order of the keys and any spacing, and refuses the rest.
+ * npy.c - see npy.h. The header is a Python dict, but NumPy only ever writes three keys with plain
+ * values: a scanner for just that form reads it, in any order of the keys and any spacing, and
+ * refuses the rest.
  */
 #include "base/npy.h"
 
@@ -20,7 +21,8 @@ bool npy_header(struct buf *out, enum npy_type type, const uint64_t *shape, int 
     char dict[192];
     int n = 0;
     if ((unsigned)type > NPY_U8 || n_dims < 0 || n_dims > 4) return false;
-    n = snprintf(dict, sizeof dict, "{'descr': '%s', 'fortran_order': False, 'shape': (", type_names[type]);
+    n = snprintf(dict, sizeof dict, "{'descr': '%s', 'fortran_order': False, 'shape': (",
+                 type_names[type]);
     for (int i = 0; i < n_dims; i++)
         n += snprintf(dict + n, sizeof dict - (size_t)n, "%s%" PRIu64, i ? ", " : "", shape[i]);
     n += snprintf(dict + n, sizeof dict - (size_t)n, "%s), }", n_dims == 1 ? "," : "");
@@ -51,7 +53,8 @@ static np_status scan_error(const struct npy_scan *scan, np_status status, const
 
 static void scan_space(struct npy_scan *scan)
 {
-    while (scan->at < scan->end && (scan->bytes[scan->at] == ' ' || scan->bytes[scan->at] == '\n')) scan->at++;
+    while (scan->at < scan->end && (scan->bytes[scan->at] == ' ' || scan->bytes[scan->at] == '\n'))
+        scan->at++;
 }
 
 /* Skips spaces, then takes `word` if it stands there. */
@@ -59,7 +62,8 @@ static bool scan_word(struct npy_scan *scan, const char *word)
 {
     size_t n_chars = strlen(word);
     scan_space(scan);
-    if (scan->end - scan->at < n_chars || memcmp(scan->bytes + scan->at, word, n_chars) != 0) return false;
+    if (scan->end - scan->at < n_chars || memcmp(scan->bytes + scan->at, word, n_chars) != 0)
+        return false;
     scan->at += n_chars;
     return true;
 }
@@ -98,9 +102,11 @@ static np_status scan_descr(struct npy_scan *scan)
 {
     char text[32];
     size_t begin = scan->at;
-    if (!scan_string(scan, text)) return scan_error(scan, NP_EFORMAT, "the header's descr is not a type name");
+    if (!scan_string(scan, text))
+        return scan_error(scan, NP_EFORMAT, "the header's descr is not a type name");
     scan->at = begin;
-    bool known = strlen(text) == 3 && strchr("<>|=", text[0]) && strchr("iu", text[1]) && strchr("1248", text[2]);
+    bool known = strlen(text) == 3 && strchr("<>|=", text[0]) && strchr("iu", text[1]) &&
+                 strchr("1248", text[2]);
     if (!known) {
         scan_error(scan, NP_EUNSUPPORTED, "the array does not hold integers of 1, 2, 4 or 8 bytes");
         return error_given(scan->err, NP_EUNSUPPORTED, "%s", text);
@@ -123,7 +129,8 @@ static np_status scan_shape(struct npy_scan *scan)
 {
     bool comma = true;
     scan->n_dims = 0;
-    if (!scan_word(scan, "(")) return scan_error(scan, NP_EFORMAT, "the header's shape is not a tuple");
+    if (!scan_word(scan, "("))
+        return scan_error(scan, NP_EFORMAT, "the header's shape is not a tuple");
     while (!scan_word(scan, ")")) {
         if (scan->n_dims == MAX_DIMS)
             return scan_error(scan, NP_EUNSUPPORTED, "more than 3 dimensions");
@@ -131,8 +138,10 @@ static np_status scan_shape(struct npy_scan *scan)
             return scan_error(scan, NP_EFORMAT, "the header's shape is not a tuple of counts");
         comma = scan_word(scan, ",");
     }
-    if (scan->n_dims == 1 && !comma) return scan_error(scan, NP_EFORMAT, "the header's shape is not a tuple");
-    if (scan->n_dims == 0) return scan_error(scan, NP_EUNSUPPORTED, "a single value; 1 to 3 dimensions are allowed");
+    if (scan->n_dims == 1 && !comma)
+        return scan_error(scan, NP_EFORMAT, "the header's shape is not a tuple");
+    if (scan->n_dims == 0)
+        return scan_error(scan, NP_EUNSUPPORTED, "a single value; 1 to 3 dimensions are allowed");
     return NP_OK;
 }
 
@@ -147,11 +156,13 @@ static np_status scan_entry(struct npy_scan *scan, bool seen[N_KEYS])
     char name[32];
     int key = 0;
     if (!scan_string(scan, name) || !scan_word(scan, ":"))
-        return scan_error(scan, NP_EFORMAT, "the header is not a dict of descr, fortran_order and shape");
+        return scan_error(scan, NP_EFORMAT,
+                          "the header is not a dict of descr, fortran_order and shape");
     while (key < N_KEYS && strcmp(name, npy_keys[key].name) != 0) key++;
     if (key == N_KEYS || seen[key])
-        return scan_error(scan, NP_EFORMAT, key < N_KEYS ? "a key stands twice in the header"
-                                                         : "a key that is not descr, fortran_order or shape");
+        return scan_error(scan, NP_EFORMAT,
+                          key < N_KEYS ? "a key stands twice in the header"
+                                       : "a key that is not descr, fortran_order or shape");
     seen[key] = true;
     return npy_keys[key].scan(scan);
 }
@@ -190,8 +201,9 @@ static np_status scan_start(struct npy_scan *scan, size_t n_bytes)
     size_t length = (size_t)b[8] | (size_t)b[9] << 8;
     if (wide) length |= (size_t)b[10] << 16 | (size_t)b[11] << 24;
     if (length > n_bytes - before)
-        return error_set(scan->err, NP_EFORMAT, scan->where, 8, "the header is %zu bytes, the file has %zu more",
-                         length, n_bytes - before);
+        return error_set(scan->err, NP_EFORMAT, scan->where, 8,
+                         "the header is %zu bytes, the file has %zu more", length,
+                         n_bytes - before);
     scan->at = before;
     scan->end = before + length;
     return NP_OK;
@@ -205,15 +217,16 @@ static np_status scan_count(struct npy_scan *scan, size_t n_bytes, size_t max_co
         uint64_t dim = scan->shape[i];
         if (dim > max_count || (dim && count > max_count / dim))
             return error_set(scan->err, NP_ELIMIT, scan->where, NO_OFFSET,
-                             "dimension %d of the array is %" PRIu64 "; at most %zu values are allowed", i, dim,
-                             max_count);
+                             "dimension %d of the array is %" PRIu64
+                             "; at most %zu values are allowed",
+                             i, dim, max_count);
         count *= (size_t)dim;
     }
     size_t have = n_bytes - scan->end, size = (size_t)scan->size_bytes;
     if (have % size || have / size != count)
         return error_set(scan->err, NP_EFORMAT, scan->where, (int64_t)scan->end,
-                         "the array has %zu values of %zu bytes, but %zu bytes follow the header", count, size,
-                         have);
+                         "the array has %zu values of %zu bytes, but %zu bytes follow the header",
+                         count, size, have);
     *out = count;
     return NP_OK;
 }
@@ -260,7 +273,8 @@ np_status npy_parse_ints(const char *bytes, size_t n_bytes, size_t max_count, co
         uint64_t value = load_value(&scan, (const unsigned char *)bytes + at);
         if (!scan.is_signed && value > INT64_MAX) {
             mem_free(out);
-            error_set(err, NP_EINPUT, where, (int64_t)at, "value %zu of the array is above 2^63 - 1", i);
+            error_set(err, NP_EINPUT, where, (int64_t)at,
+                      "value %zu of the array is above 2^63 - 1", i);
             return error_given(err, NP_EINPUT, "%" PRIu64, value);
         }
         out[i] = (int64_t)value;

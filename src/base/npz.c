@@ -1,11 +1,12 @@
 /*
  * npz.c - a zip archive of .npy files, stored, not compressed.
  *
- * All sizes are known before an entry is written, so the archive is written front to back and needs no
- * seeking: a pipe will do. Dates are fixed, so that equal arrays give equal files. A regular file is
- * written under a temporary name beside its place and renamed when whole; devices and pipes are not.
+ * All sizes are known before an entry is written, so the archive is written front to back and needs
+ * no seeking: a pipe will do. Dates are fixed, so that equal arrays give equal files. A regular
+ * file is written under a temporary name beside its place and renamed when whole; devices and pipes
+ * are not.
  *
- *   [local header | name | (zip64) | .npy header | data]...  [directory record | name | (zip64)]...  [end]
+ *   [local header | name | (zip64) | .npy header | data]... [record | name | (zip64)]... [end]
  */
 #include "base/npy.h"
 
@@ -55,9 +56,11 @@ static uint32_t crc_add(uint32_t table[8][256], uint32_t crc, const void *bytes,
     const uint8_t *at = bytes, *end = at + n_bytes;
     crc = ~crc;
     for (; end - at >= 8; at += 8) {
-        crc ^= (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+        crc ^=
+            (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
         crc = table[7][crc & 0xFF] ^ table[6][crc >> 8 & 0xFF] ^ table[5][crc >> 16 & 0xFF] ^
-              table[4][crc >> 24] ^ table[3][at[4]] ^ table[2][at[5]] ^ table[1][at[6]] ^ table[0][at[7]];
+              table[4][crc >> 24] ^ table[3][at[4]] ^ table[2][at[5]] ^ table[1][at[6]] ^
+              table[0][at[7]];
     }
     for (; at < end; at++) crc = crc >> 8 ^ table[0][(crc ^ *at) & 0xFF];
     return ~crc;
@@ -88,7 +91,8 @@ static np_status npz_write(struct npz *npz, const void *bytes, size_t n_bytes, n
 static int npz_create(struct npz *npz)
 {
     struct stat about;
-    if (stat(npz->path, &about) == 0 && !S_ISREG(about.st_mode)) return open(npz->path, O_WRONLY | O_CLOEXEC);
+    if (stat(npz->path, &about) == 0 && !S_ISREG(about.st_mode))
+        return open(npz->path, O_WRONLY | O_CLOEXEC);
     size_t n_bytes = strlen(npz->path) + 32;
     npz->temporary = mem_alloc(n_bytes, 1);
     if (!npz->temporary) {
@@ -133,8 +137,10 @@ np_status npz_open(struct npz **out, const char *path, np_error *err)
     return NP_OK;
 }
 
-/* What the local header and the directory record have in common, from "version needed" to the lengths. */
-static void put_common(struct buf *out, bool wide, uint32_t crc, uint32_t size, size_t n_name, size_t n_extra)
+/* What the local header and the directory record have in common, from "version needed" to the
+ * lengths. */
+static void put_common(struct buf *out, bool wide, uint32_t crc, uint32_t size, size_t n_name,
+                       size_t n_extra)
 {
     put(out, wide ? 45 : 20, 2);
     put(out, 0x0800, 2); /* names are UTF-8 */
@@ -161,13 +167,16 @@ static void put_local(struct buf *out, const char *name, uint32_t crc, uint64_t 
     put(out, size, 8);
 }
 
-static void put_record(struct buf *out, const char *name, uint32_t crc, uint64_t size, uint64_t offset)
+static void put_record(struct buf *out, const char *name, uint32_t crc, uint64_t size,
+                       uint64_t offset)
 {
-    bool wide_size = size >= FULL32, wide_offset = offset >= FULL32, wide = wide_size || wide_offset;
+    bool wide_size = size >= FULL32, wide_offset = offset >= FULL32,
+         wide = wide_size || wide_offset;
     size_t n_wide = (wide_size ? 16 : 0) + (wide_offset ? 8 : 0);
     put(out, 0x02014b50, 4);
     put(out, MADE_BY_UNIX << 8 | 45, 2);
-    put_common(out, wide, crc, wide_size ? FULL32 : (uint32_t)size, strlen(name), wide ? n_wide + 4 : 0);
+    put_common(out, wide, crc, wide_size ? FULL32 : (uint32_t)size, strlen(name),
+               wide ? n_wide + 4 : 0);
     put(out, 0, 2); /* comment length, disk, internal attributes */
     put(out, 0, 2);
     put(out, 0, 2);
@@ -210,11 +219,15 @@ static void put_end(struct buf *out, uint64_t n_entries, uint64_t n_bytes, uint6
     put(out, 0, 2);
 }
 
-/* Bytes of the array; false when they do not fit in memory's range, or name or shape are not allowed. */
-static bool npz_size(const char *name, enum npy_type type, const uint64_t *shape, int n_dims, size_t *out)
+/* Bytes of the array; false when they do not fit in memory's range, or name or shape are not
+ * allowed. */
+static bool npz_size(const char *name, enum npy_type type, const uint64_t *shape, int n_dims,
+                     size_t *out)
 {
     size_t n_bytes, n_name = strlen(name);
-    if (n_name == 0 || n_name > MAX_NAME_BYTES || (unsigned)type > NPY_U8 || n_dims < 0 || n_dims > 4) return false;
+    if (n_name == 0 || n_name > MAX_NAME_BYTES || (unsigned)type > NPY_U8 || n_dims < 0 ||
+        n_dims > 4)
+        return false;
     n_bytes = value_bytes[type];
     for (int i = 0; i < n_dims; i++) {
         if (shape[i] && n_bytes > INT64_MAX / shape[i]) return false;
@@ -224,15 +237,16 @@ static bool npz_size(const char *name, enum npy_type type, const uint64_t *shape
     return true;
 }
 
-np_status npz_add(struct npz *npz, const char *name, enum npy_type type, const uint64_t *shape, int n_dims,
-                  const void *data, np_error *err)
+np_status npz_add(struct npz *npz, const char *name, enum npy_type type, const uint64_t *shape,
+                  int n_dims, const void *data, np_error *err)
 {
     struct buf npy, local;
     size_t n_bytes;
     if (!npz_size(name, type, shape, n_dims, &n_bytes))
-        return error_set(err, NP_ELIMIT, npz->path, NO_OFFSET,
-                         "\"%.64s\" cannot be stored: 0 to 4 dimensions and names of 1 to %d bytes are allowed",
-                         name, MAX_NAME_BYTES);
+        return error_set(
+            err, NP_ELIMIT, npz->path, NO_OFFSET,
+            "\"%.64s\" cannot be stored: 0 to 4 dimensions and names of 1 to %d bytes are allowed",
+            name, MAX_NAME_BYTES);
     uint64_t offset = npz->n_written_bytes;
     buf_init(&npy, 1024);
     buf_init(&local, 1024);
@@ -272,7 +286,8 @@ np_status npz_close(struct npz *npz, np_error *err)
     int closed = fclose(npz->file);
     npz->file = NULL;
     if (!status && closed != 0) status = npz_error(npz, err);
-    if (!status && npz->temporary && rename(npz->temporary, npz->path) != 0) status = npz_error(npz, err);
+    if (!status && npz->temporary && rename(npz->temporary, npz->path) != 0)
+        status = npz_error(npz, err);
     if (status)
         npz_abort(npz);
     else

@@ -1,10 +1,10 @@
 /*
  * pool.c - one generation counter starts the workers, one count of the unfinished ends the region.
  *
- * Either side first spins for a few microseconds, since the next region of a forward pass follows at
- * once, then sleeps. The sleeper announces itself and looks again, the waker publishes and then looks
- * for sleepers, all four sequentially consistent: one of the two always sees the other. With more
- * threads than cores nobody spins, since that would keep the core from those who work.
+ * Either side first spins for a few microseconds, since the next region of a forward pass follows
+ * at once, then sleeps. The sleeper announces itself and looks again, the waker publishes and then
+ * looks for sleepers, all four sequentially consistent: one of the two always sees the other. With
+ * more threads than cores nobody spins, since that would keep the core from those who work.
  */
 #include "base/pool.h"
 
@@ -35,8 +35,8 @@ struct worker {
 };
 
 struct pool {
-    struct gate start;    /* value: generation; odd ends are not special, wrapping is harmless */
-    struct gate finish;   /* value: workers not done */
+    struct gate start;  /* value: generation, which may wrap */
+    struct gate finish; /* value: workers not done */
     pool_fn *fn;
     void *ctx;
     int n_threads, n_started;
@@ -100,7 +100,8 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Whether `gate` may be passed: its value equals `target` (wanted) or no longer does (not wanted). */
+/* Whether `gate` may be passed: its value equals `target` (wanted) or no longer does (not wanted).
+ * */
 static bool gate_open(struct gate *gate, unsigned target, bool wanted)
 {
     return (atomic_load(&gate->value) == target) == wanted;
@@ -195,7 +196,8 @@ np_status pool_open(struct pool **out, int n_threads, np_error *err)
 {
     *out = NULL;
     if (n_threads < 1 || n_threads > MAX_THREADS) {
-        error_set(err, NP_EINPUT, "n_threads", NO_OFFSET, "1 to %d threads are allowed", MAX_THREADS);
+        error_set(err, NP_EINPUT, "n_threads", NO_OFFSET, "1 to %d threads are allowed",
+                  MAX_THREADS);
         return error_given(err, NP_EINPUT, "%d", n_threads);
     }
     size_t n_bytes = sizeof(struct pool) + (size_t)(n_threads - 1) * sizeof(struct worker);
@@ -209,8 +211,8 @@ np_status pool_open(struct pool **out, int n_threads, np_error *err)
     int failed = pool_start(pool);
     if (failed) {
         pool_close(pool);
-        return error_set(err, NP_ENOMEM, "threads", NO_OFFSET, "%d threads could not be started: %s",
-                         n_threads - 1, strerror(failed));
+        return error_set(err, NP_ENOMEM, "threads", NO_OFFSET,
+                         "%d threads could not be started: %s", n_threads - 1, strerror(failed));
     }
     *out = pool;
     return NP_OK;

@@ -1,11 +1,11 @@
 /*
  * shortest.c - the shortest decimal that reads back to the same float, the closest of those.
  *
- * The rounding interval of c * 2^q is scaled by 10^-k so that it holds at least one integer and less
- * than ten (R. Giulietti, "The Schubfach way to render doubles"): then the answer is one of four
- * integers. The surprise is what is missing: no table of powers. The scaling is done exactly, in as many
- * 64-bit limbs as it takes, which is two for everyday numbers; only whether something was lost matters,
- * and is kept as an odd last bit.
+ * The rounding interval of c * 2^q is scaled by 10^-k so that it holds at least one integer and
+ * less than ten (R. Giulietti, "The Schubfach way to render doubles"): then the answer is one of
+ * four integers. The surprise is what is missing: no table of powers. The scaling is done exactly,
+ * in as many 64-bit limbs as it takes, which is two for everyday numbers; only whether something
+ * was lost matters, and is kept as an odd last bit.
  */
 #include "base/json.h"
 
@@ -13,13 +13,29 @@
 
 __extension__ typedef unsigned __int128 u128;
 
-#define MAX_LIMBS 20            /* 55 bits times 10^342 */
-#define STEP_DIGITS 19          /* 10^19 is the largest power below 2^64 */
+#define MAX_LIMBS 20   /* 55 bits times 10^342 */
+#define STEP_DIGITS 19 /* 10^19 is the largest power below 2^64 */
 
-static const uint64_t powers_of_ten[STEP_DIGITS + 1] = {
-    1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000, 10000000000, 100000000000,
-    1000000000000, 10000000000000, 100000000000000, 1000000000000000, 10000000000000000,
-    100000000000000000, 1000000000000000000, 10000000000000000000u};
+static const uint64_t powers_of_ten[STEP_DIGITS + 1] = {1,
+                                                        10,
+                                                        100,
+                                                        1000,
+                                                        10000,
+                                                        100000,
+                                                        1000000,
+                                                        10000000,
+                                                        100000000,
+                                                        1000000000,
+                                                        10000000000,
+                                                        100000000000,
+                                                        1000000000000,
+                                                        10000000000000,
+                                                        100000000000000,
+                                                        1000000000000000,
+                                                        10000000000000000,
+                                                        100000000000000000,
+                                                        1000000000000000000,
+                                                        10000000000000000000u};
 
 /* Little-endian; lost: the true value is larger by less than one. */
 struct big {
@@ -78,7 +94,8 @@ static uint64_t big_top(struct big *big, int n_bits)
     return low >> bits | high << (64 - bits);
 }
 
-/* value * 2^q * 10^-k rounded down, its last bit set when that is not exact. The result has < 63 bits. */
+/* value * 2^q * 10^-k rounded down, its last bit set when that is not exact. The result has < 63
+ * bits. */
 static uint64_t scale(uint64_t value, int q, int k)
 {
     struct big big;
@@ -94,12 +111,14 @@ static uint64_t scale(uint64_t value, int q, int k)
     return scaled | big.lost;
 }
 
-/* c * 2^q, c > 0; narrow_below: c is a power of two, so the float below is half as far as the one above. */
+/* c * 2^q, c > 0; narrow_below: c is a power of two, so the float below is half as far as the one
+ * above. */
 static struct decimal shortest(uint64_t c, int q, bool narrow_below)
 {
     /* floor(log10(2^q)), or of 3/4 2^q: exact for |q| <= 1500. */
     int k = (q * 1262611 - (narrow_below ? 524031 : 0)) >> 22;
-    uint64_t odd = c & 1; /* reading rounds ties to even: the ends of the interval belong to an even c */
+    uint64_t odd =
+        c & 1; /* reading rounds ties to even: the ends of the interval belong to an even c */
     uint64_t lower = scale(4 * c - 2 + narrow_below, q, k) + odd;
     uint64_t upper = scale(4 * c + 2, q, k) - odd;
     uint64_t exact = scale(4 * c, q, k);
@@ -145,7 +164,8 @@ static char *put_decimal(char *at, struct decimal value)
     char digits[20];
     int n_digits = 0, begin = (int)sizeof digits;
     while (value.digits % 10 == 0) value.digits /= 10, value.exponent++;
-    for (; value.digits; value.digits /= 10, n_digits++) digits[--begin] = (char)('0' + value.digits % 10);
+    for (; value.digits; value.digits /= 10, n_digits++)
+        digits[--begin] = (char)('0' + value.digits % 10);
     const char *first = digits + begin;
     int point = n_digits + value.exponent; /* digits before the point, were it written out */
     if (point < -3 || point > 16) {
@@ -167,8 +187,10 @@ static char *put_decimal(char *at, struct decimal value)
     return put_bytes(at, first + point, n_digits - point);
 }
 
-/* A float of n_fraction stored bits whose smallest exponent is q_min; field: its biased exponent. */
-static int format_parts(bool negative, uint64_t fraction, int field, int n_fraction, int q_min, char *out)
+/* A float of n_fraction stored bits whose smallest exponent is q_min; field: its biased exponent.
+ * */
+static int format_parts(bool negative, uint64_t fraction, int field, int n_fraction, int q_min,
+                        char *out)
 {
     char *at = out;
     if (negative) *at++ = '-';
@@ -204,5 +226,6 @@ int format_double(double value, char out[32])
     uint64_t bits;
     if (!isfinite(value)) return format_special(value, out);
     memcpy(&bits, &value, sizeof bits);
-    return format_parts(bits >> 63, bits & 0xFFFFFFFFFFFFF, (int)(bits >> 52 & 0x7FF), 52, -1074, out);
+    return format_parts(bits >> 63, bits & 0xFFFFFFFFFFFFF, (int)(bits >> 52 & 0x7FF), 52, -1074,
+                        out);
 }
