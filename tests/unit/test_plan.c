@@ -67,7 +67,7 @@ static void rows_of_every_start_C002(void **state)
     assert_int_equal(f->plan.n_rows, 0);
 }
 
-/* The last row scores only the token that is not given: 4 ids have 3 scored rows, a single one none. */
+/* The last row scores the token that is not given: 4 ids have 3 scored rows, one id has none. */
 static void last_row_scores_no_given_token_C001(void **state)
 {
     struct fixture *f = *state;
