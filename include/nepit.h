@@ -208,7 +208,7 @@ typedef struct np_request {
     np_choice add_special, parse_special; /* for text */
     np_condition condition;   /* for text; not together with add_special */
 
-    /* The rows: [start, P-1), and P-1 too if `next`. start past the end gives no rows. */
+    /* The rows: [start, P-1), and P-1 too if `next`; start past the end leaves none, or P-1 alone. */
     size_t start;
     int next;
 

@@ -1,1 +1,188 @@
-#include "engine/engine.h"
+/*
+ * open.c - models and engines: from a path to packed weights, and what they are.
+ *
+ * The order matters: settings and tokenizer are read and the memory is planned before the first weight is,
+ * so that whatever cannot work is refused within milliseconds.
+ */
+#include "api/handles.h"
+
+#include <stdio.h>
+
+const char *np_version(void)
+{
+    return NP_VERSION;
+}
+
+const char *np_numerics(void)
+{
+    return NUMERICS_VERSION;
+}
+
+/* "Q4_1 x 210, F32 x 61" */
+static void describe_types(const struct modelfile *file, char *out, size_t n_bytes)
+{
+    size_t counts[DT_COUNT] = {0}, n = 0;
+    for (size_t i = 0; i < modelfile_n_tensors(file); i++) {
+        enum dtype dtype = modelfile_tensor(file, i)->dtype;
+        if (dtype < DT_COUNT) counts[dtype]++;
+    }
+    out[0] = 0;
+    for (size_t t = 0; t < DT_COUNT && n < n_bytes; t++)
+        if (counts[t])
+            n += (size_t)snprintf(out + n, n_bytes - n, "%s%s x %zu", n ? ", " : "",
+                                  dtype_infos[t].name, counts[t]);
+}
+
+static np_status describe(np_model *model, const struct modelfile *file, const char *path, np_error *err)
+{
+    bool gguf = modelfile_container(file) == CONTAINER_GGUF;
+    const struct setting *name = modelfile_get(file, gguf ? "general.name" : "_name_or_path");
+    const struct setting *chat = modelfile_get(file, "tokenizer.chat_template");
+    bool has_name = name && name->type == SETTING_STRING;
+    model->container = arena_strndup(&model->arena, gguf ? "gguf" : "safetensors", gguf ? 4 : 11);
+    model->path = arena_strndup(&model->arena, path, strlen(path));
+    model->name = arena_strndup(&model->arena, has_name ? name->text.bytes : "",
+                                has_name ? name->text.n_bytes : 0);
+    if (!model->container || !model->path || !model->name) return error_nomem(err, "model", 0);
+    model->has_chat_template = chat && chat->type == SETTING_STRING;
+    describe_types(file, model->weight_types, sizeof model->weight_types);
+    return NP_OK;
+}
+
+static np_status check_options(const np_model_options *options, np_error *err)
+{
+    if (options->profile && strcmp(options->profile, "f32") != 0) {
+        error_set(err, NP_EUNSUPPORTED, "profile", NO_OFFSET, "the profile is not known; there is: f32");
+        return error_given(err, NP_EUNSUPPORTED, "%s", options->profile);
+    }
+    if (options->n_threads < 0) {
+        error_set(err, NP_EINPUT, "threads", NO_OFFSET, "a positive number is expected, or 0");
+        return error_given(err, NP_EINPUT, "%d", options->n_threads);
+    }
+    return NP_OK;
+}
+
+/* A vocabulary that is shorter than the embedding is padding; a longer one cannot be scored. */
+static np_status check_vocabulary(const np_model *model, const struct model_config *config, np_error *err)
+{
+    int32_t n = model->tokenizer ? tokenizer_n_vocab(model->tokenizer) : 0;
+    if ((size_t)n <= config->n_vocab) return NP_OK;
+    return error_set(err, NP_EFORMAT, model->path, NO_OFFSET,
+                     "the tokenizer has %d tokens, the embedding only %zu rows", (int)n,
+                     config->n_vocab);
+}
+
+static np_status load(np_model *model, const struct modelfile *file, const np_model_options *options,
+                      np_error *err)
+{
+    struct model_config config;
+    struct pool *pool = NULL;
+    int n_threads = options->n_threads && options->n_threads < cpu_count() ? options->n_threads
+                                                                           : cpu_count();
+    TRY(model_configure(file, &config, err));
+    TRY(tokenizer_open(file, &model->tokenizer, err));
+    TRY(check_vocabulary(model, &config, err));
+    uint64_t weights = model_weight_bytes(&config);
+    if (options->max_memory && weights > options->max_memory)
+        return error_set(err, NP_ELIMIT, "max_memory", NO_OFFSET,
+                         "%zu bytes are allowed; the weights alone need %llu", options->max_memory,
+                         (unsigned long long)weights);
+    TRY(pool_open(&pool, n_threads, err));
+    struct fpenv saved = fpenv_enter();
+    np_status status = model_load(file, &config, kernels_get(model->level), pool, options->progress,
+                                  options->progress_user, &model->model, err);
+    fpenv_leave(saved);
+    pool_close(pool);
+    return status;
+}
+
+np_status np_model_open(const char *path, const np_model_options *options, np_model **out,
+                        np_error *err)
+{
+    static const np_model_options defaults;
+    struct modelfile *file = NULL;
+    np_model *model = NULL;
+    np_status status;
+    *out = NULL;
+    if (err) memset(err, 0, sizeof *err);
+    if (!options) options = &defaults;
+    if (!path) return error_set(err, NP_EINPUT, "path", NO_OFFSET, "no model was named");
+    TRY(check_options(options, err));
+    if (!(model = mem_alloc(1, sizeof *model))) return error_nomem(err, "model", sizeof *model);
+    arena_init(&model->arena, SIZE_MAX);
+    if ((status = cpu_choose(options->cpu, &model->level, &model->cpu_reason, err)) != NP_OK) goto done;
+    if ((status = modelfile_open(path, &file, err)) != NP_OK) goto done;
+    if ((status = describe(model, file, path, err)) != NP_OK) goto done;
+    status = load(model, file, options, err);
+done:
+    modelfile_close(file);
+    if (status == NP_OK) *out = model;
+    else np_model_close(model);
+    return status;
+}
+
+void np_model_close(np_model *model)
+{
+    if (!model) return;
+    model_free(model->model);
+    tokenizer_close(model->tokenizer);
+    arena_free(&model->arena);
+    mem_free(model);
+}
+
+np_info np_model_info(const np_model *model)
+{
+    const struct model_config *config = &model->model->config;
+    const struct tokenizer *tokenizer = model->tokenizer;
+    return (np_info){
+        .path = model->path, .container = model->container, .architecture = config->architecture,
+        .name = model->name, .weight_types = model->weight_types,
+        .tokenizer = tokenizer ? tokenizer_describe(tokenizer) : "none", .profile = "f32",
+        .cpu = cpu_level_name(model->level), .cpu_reason = model->cpu_reason,
+        .n_parameters = (int64_t)model->model->n_parameters,
+        .weight_bytes = (int64_t)model->model->weight_bytes,
+        .kv_bytes_per_token = (int64_t)(kv_page_bytes(config) / PANEL),
+        .n_vocab = (int32_t)config->n_vocab, .n_layers = (int32_t)config->n_layers,
+        .dim = (int32_t)config->dim, .n_heads = (int32_t)config->n_heads,
+        .n_kv_heads = (int32_t)config->n_kv_heads, .head_dim = (int32_t)config->head_dim,
+        .ffn_dim = (int32_t)config->ffn_dim, .n_context = (int32_t)config->n_context,
+        .bos_id = tokenizer ? tokenizer_bos(tokenizer) : -1,
+        .eos_id = tokenizer ? tokenizer_eos(tokenizer) : -1,
+        .adds_bos = tokenizer && tokenizer_adds_bos(tokenizer),
+        .adds_eos = tokenizer && tokenizer_adds_eos(tokenizer), .has_tokenizer = tokenizer != NULL,
+        .has_chat_template = model->has_chat_template, .head_tied = config->head_tied};
+}
+
+np_status np_engine_open(np_model *model, const np_engine_options *options, np_engine **out,
+                         np_error *err)
+{
+    static const np_engine_options defaults;
+    if (!options) options = &defaults;
+    const struct engine_limits limits = {
+        .n_threads = options->n_threads, .oversubscribe = options->oversubscribe != 0,
+        .n_context = options->n_context, .chunk_rows = options->chunk_rows,
+        .max_memory = options->max_memory};
+    *out = NULL;
+    if (err) memset(err, 0, sizeof *err);
+    if (options->n_threads < 0)
+        return error_set(err, NP_EINPUT, "threads", NO_OFFSET, "a positive number is expected, or 0");
+    np_engine *engine = mem_alloc(1, sizeof *engine);
+    if (!engine) return error_nomem(err, "engine", sizeof *engine);
+    engine->model = model;
+    np_status status = engine_open(model->model, &limits, &engine->engine, err);
+    if (status == NP_OK) *out = engine;
+    else mem_free(engine);
+    return status;
+}
+
+void np_engine_close(np_engine *engine)
+{
+    if (!engine) return;
+    engine_close(engine->engine);
+    mem_free(engine);
+}
+
+void np_engine_cancel(np_engine *engine)
+{
+    engine_cancel(engine->engine);
+}

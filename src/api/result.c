@@ -1,0 +1,93 @@
+/*
+ * result.c - the arrays of an answer: sized before any work, tied to the engine's job, kept in one arena.
+ */
+#include "api/handles.h"
+
+#include <stdio.h>
+
+/* One array that a plan may want. */
+struct answer {
+    bool wanted;
+    size_t count, size_bytes;
+    void *place;
+};
+
+static np_status push_answers(struct arena *arena, const struct answer *answers, size_t n, np_error *err)
+{
+    size_t total_bytes = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t bytes;
+        if (!answers[i].wanted) continue;
+        if (__builtin_mul_overflow(answers[i].count, answers[i].size_bytes, &bytes) ||
+            __builtin_add_overflow(total_bytes, bytes, &total_bytes) || total_bytes > MAX_ANSWER_BYTES) {
+            error_set(err, NP_ELIMIT, "top", NO_OFFSET,
+                      "the answer would have more than %zu bytes; ask for fewer rows, candidates or "
+                      "top tokens", MAX_ANSWER_BYTES);
+            return error_given(err, NP_ELIMIT, "%zu values of %zu bytes", answers[i].count,
+                               answers[i].size_bytes);
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!answers[i].wanted) continue;
+        void *memory = arena_push_array(arena, answers[i].count ? answers[i].count : 1,
+                                        answers[i].size_bytes);
+        if (!memory) return error_nomem(err, "answer", total_bytes);
+        memcpy(answers[i].place, &memory, sizeof memory);
+    }
+    return NP_OK;
+}
+
+np_status result_init(np_result *result, const struct plan *plan, struct job *job, struct arena *arena,
+                      np_error *err)
+{
+    size_t rows = plan->n_rows, top = 0, cells = 0;
+    *job = (struct job){.plan = plan};
+    if (__builtin_mul_overflow(rows, plan->n_top, &top) ||
+        __builtin_mul_overflow(rows, plan->n_candidates, &cells))
+        return error_set(err, NP_ELIMIT, "top", NO_OFFSET, "the answer has too many values");
+    const struct answer answers[] = {
+        {plan->want & NP_WANT_LOGPROB, plan->n_scored, sizeof(float), &job->logprobs},
+        {plan->want & NP_WANT_RANK, plan->n_scored, sizeof(int32_t), &job->ranks},
+        {plan->want & NP_WANT_ENTROPY, rows, sizeof(float), &job->entropies},
+        {plan->want & NP_WANT_MASS, rows, sizeof(float), &job->mass},
+        {plan->want & NP_WANT_TAIL, rows, sizeof(float), &job->tail},
+        {plan->n_top > 0, top, sizeof(int32_t), &job->top_ids},
+        {plan->n_top > 0, top, sizeof(float), &job->top_logprobs},
+        {plan->n_candidates > 0, cells, sizeof(float), &job->scores}};
+    TRY(push_answers(arena, answers, sizeof answers / sizeof *answers, err));
+    result->start = plan->start;
+    result->n_rows = rows;
+    result->n_scored = plan->n_scored;
+    result->n_top = plan->n_top;
+    result->n_candidates = plan->n_candidates;
+    result->logprobs = job->logprobs;
+    result->ranks = job->ranks;
+    result->entropies = job->entropies;
+    result->mass = job->mass;
+    result->tail = job->tail;
+    result->top_ids = job->top_ids;
+    result->top_logprobs = job->top_logprobs;
+    result->scores = job->scores;
+    return NP_OK;
+}
+
+void result_finish(np_result *result, const struct job *job)
+{
+    if (job->error.status == NP_OK) {
+        result->n_computed = job->n_computed;
+        return;
+    }
+    np_error error = job->error;
+    np_result_free(result);
+    result->error = error;
+}
+
+void np_result_free(np_result *result)
+{
+    if (!result) return;
+    if (result->memory) {
+        arena_free(result->memory);
+        mem_free(result->memory);
+    }
+    memset(result, 0, sizeof *result);
+}

@@ -1,0 +1,125 @@
+/*
+ * submit.c - a request becomes a plan and a job; every error of a user ends here.
+ *
+ * All memory of a request (ids, plan, answers) is one arena that the result keeps: a request that fails
+ * gives back everything at once, and its neighbours never notice.
+ */
+#include "api/handles.h"
+
+static np_status take_ids(const np_engine *engine, const np_request *request, np_result *result,
+                          struct arena *arena, np_error *err)
+{
+    struct encoding encoding = {0};
+    bool text = request->token_ids == NULL;
+    if (!text && request->text)
+        return error_set(err, NP_EINPUT, "prompt", NO_OFFSET,
+                         "give a text or token ids, not both");
+    if (text && !request->text)
+        return error_set(err, NP_EINPUT, "prompt", NO_OFFSET, "a text or token ids are expected");
+    if (text) TRY(encode_text(engine->model, request, &encoding, err));
+    size_t n = text ? encoding.n_tokens : request->n_tokens;
+    result->n_tokens = n;
+    result->token_ids = arena_push_array(arena, n ? n : 1, sizeof(int32_t));
+    result->begin = text ? arena_push_array(arena, n ? n : 1, sizeof(size_t)) : NULL;
+    result->end = text ? arena_push_array(arena, n ? n : 1, sizeof(size_t)) : NULL;
+    if (!result->token_ids || (text && (!result->begin || !result->end))) {
+        encoding_free(&encoding);
+        return error_nomem(err, "token ids", n * sizeof(size_t));
+    }
+    if (!text) memcpy(result->token_ids, request->token_ids, n * sizeof(int32_t));
+    for (size_t i = 0; text && i < n; i++) {
+        result->token_ids[i] = encoding.tokens[i].id;
+        result->begin[i] = encoding.tokens[i].begin;
+        result->end[i] = encoding.tokens[i].end;
+    }
+    encoding_free(&encoding);
+    return NP_OK;
+}
+
+np_status submit_request(const np_engine *engine, const np_request *request, struct plan *plan,
+                         struct job *job, np_result *result)
+{
+    np_error *err = &result->error;
+    np_request checked = *request;
+    struct arena *arena = mem_alloc(1, sizeof *arena);
+    np_status status;
+    if (!arena) return error_nomem(err, "request", sizeof *arena);
+    arena_init(arena, SIZE_MAX);
+    result->memory = arena;
+    status = take_ids(engine, request, result, arena, err);
+    /* The next row is there whatever the start. */
+    if (request->next && request->start >= result->n_tokens && result->n_tokens > 0)
+        checked.start = result->n_tokens - 1;
+    if (status == NP_OK)
+        status = plan_init(plan, &checked, result->token_ids, result->n_tokens,
+                           engine->model->model->config.n_vocab, engine_n_context(engine->engine), arena,
+                           err);
+    if (status == NP_OK) status = result_init(result, plan, job, arena, err);
+    if (status == NP_OK) return NP_OK;
+    np_error error = *err;
+    np_result_free(result);
+    result->error = error;
+    return status;
+}
+
+np_status np_run(np_engine *engine, const np_request *requests, size_t n_requests, np_result *results,
+                 void (*progress)(void *user, size_t done, size_t total), void *progress_user,
+                 np_error *err)
+{
+    struct plan *plans = mem_alloc(n_requests ? n_requests : 1, sizeof *plans);
+    struct job *jobs = mem_alloc(n_requests ? n_requests : 1, sizeof *jobs);
+    size_t *owner = mem_alloc(n_requests ? n_requests : 1, sizeof *owner), n_jobs = 0;
+    np_status status = NP_OK;
+    if (err) memset(err, 0, sizeof *err);
+    if (n_requests) memset(results, 0, n_requests * sizeof *results);
+    if (!plans || !jobs || !owner) {
+        status = error_nomem(err, "requests", n_requests * sizeof *plans);
+        for (size_t i = 0; i < n_requests; i++) error_nomem(&results[i].error, "requests", 0);
+        goto done;
+    }
+    for (size_t i = 0; i < n_requests; i++) {
+        if (submit_request(engine, &requests[i], &plans[i], &jobs[n_jobs], &results[i]) != NP_OK) continue;
+        owner[n_jobs++] = i;
+    }
+    status = engine_run(engine->engine, jobs, n_jobs, progress, progress_user, err);
+    for (size_t k = 0; k < n_jobs; k++) result_finish(&results[owner[k]], &jobs[k]);
+done:
+    mem_free(plans);
+    mem_free(jobs);
+    mem_free(owner);
+    return status;
+}
+
+/* One request; its own error is the call's. */
+static np_status run_one(np_engine *engine, const np_request *request, np_result *out, np_error *err)
+{
+    memset(out, 0, sizeof *out);
+    TRY(np_run(engine, request, 1, out, NULL, NULL, err));
+    np_status status = out->error.status;
+    if (status == NP_OK) return NP_OK;
+    if (err) *err = out->error;
+    np_result_free(out);
+    return status;
+}
+
+np_status np_score(np_engine *engine, const char *text, size_t n_bytes, np_result *out, np_error *err)
+{
+    np_request request = {.text = text, .n_bytes = n_bytes, .want = NP_WANT_LOGPROB | NP_WANT_RANK};
+    return run_one(engine, &request, out, err);
+}
+
+np_status np_next(np_engine *engine, const char *text, size_t n_bytes, int32_t top, np_result *out,
+                  np_error *err)
+{
+    np_request request = {.text = text, .n_bytes = n_bytes, .start = SIZE_MAX, .next = 1, .top = top,
+                          .want = NP_WANT_ENTROPY | NP_WANT_MASS};
+    return run_one(engine, &request, out, err);
+}
+
+np_status np_gather(np_engine *engine, const int32_t *token_ids, size_t n_tokens, size_t start,
+                    const int32_t *candidate_ids, size_t n_candidates, np_result *out, np_error *err)
+{
+    np_request request = {.token_ids = token_ids, .n_tokens = n_tokens, .start = start,
+                          .candidate_ids = candidate_ids, .n_candidates = n_candidates};
+    return run_one(engine, &request, out, err);
+}
