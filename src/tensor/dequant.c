@@ -11,6 +11,7 @@
  */
 #include "tensor/tensor.h"
 #include <math.h>
+#include <string.h>
 
 #define BLOCK 32
 

@@ -7,6 +7,7 @@
  */
 #include "tensor/functions.h"
 #include <math.h>
+#include <string.h>
 
 __extension__ typedef unsigned __int128 uint128;
 __extension__ typedef __int128 int128;

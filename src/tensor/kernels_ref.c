@@ -5,7 +5,9 @@
  * NaN never wins a maximum, and reaches the result through the sum instead).
  */
 #include "tensor/functions.h"
+#include "tensor/levels.h"
 #include <math.h>
+#include <string.h>
 
 #define LANES 16
 
@@ -128,19 +130,19 @@ static void rope(size_t half, const float *cos, const float *sin, float *v)
 }
 
 #define UNARY(name, function)                                 \
-    static void name(size_t n, const float *x, float *y)      \
+    void name(size_t n, const float *x, float *y)             \
     {                                                         \
         for (size_t i = 0; i < n; i++) y[i] = function(x[i]); \
     }
-UNARY(unary_exp, exp32)
-UNARY(unary_log, log32)
-UNARY(unary_sin, sin32)
-UNARY(unary_cos, cos32)
-UNARY(unary_tanh, tanh32)
-UNARY(unary_erf, erf32)
-UNARY(unary_silu, silu32)
-UNARY(unary_gelu_tanh, gelu_tanh32)
-UNARY(unary_gelu_erf, gelu_erf32)
+UNARY(ref_exp, exp32)
+UNARY(ref_log, log32)
+UNARY(ref_sin, sin32)
+UNARY(ref_cos, cos32)
+UNARY(ref_tanh, tanh32)
+UNARY(ref_erf, erf32)
+UNARY(ref_silu, silu32)
+UNARY(ref_gelu_tanh, gelu_tanh32)
+UNARY(ref_gelu_erf, gelu_erf32)
 
 /* A maximum of -0 counts as +0 (ties have no order), and where every logit is -inf, S is 0. */
 static struct lse_part lse_panel(const float *logits, size_t n, bool want_T)
@@ -180,8 +182,8 @@ const struct kernels kernels_ref = {
     .add = add,
     .silu_mul = silu_mul,
     .rope = rope,
-    .unary = {unary_exp, unary_log, unary_sin, unary_cos, unary_tanh, unary_erf, unary_silu,
-              unary_gelu_tanh, unary_gelu_erf},
+    .unary = {ref_exp, ref_log, ref_sin, ref_cos, ref_tanh, ref_erf, ref_silu, ref_gelu_tanh,
+              ref_gelu_erf},
     .lse_panel = lse_panel,
     .count_before = count_before,
     .divide = divide,

@@ -8,4 +8,15 @@ extern const struct kernels kernels_ref;
 extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
 
+/* Slots of kernels_ref.unary that a higher level may name as its own. */
+void ref_exp(size_t n, const float *x, float *y);
+void ref_log(size_t n, const float *x, float *y);
+void ref_sin(size_t n, const float *x, float *y);
+void ref_cos(size_t n, const float *x, float *y);
+void ref_tanh(size_t n, const float *x, float *y);
+void ref_erf(size_t n, const float *x, float *y);
+void ref_silu(size_t n, const float *x, float *y);
+void ref_gelu_tanh(size_t n, const float *x, float *y);
+void ref_gelu_erf(size_t n, const float *x, float *y);
+
 #endif
