@@ -4,6 +4,8 @@
  */
 #include "format/bytereader.h"
 
+#include "base/arena.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,13 +17,13 @@ np_status reader_open(struct byte_reader *reader, const struct file *file, uint6
 {
     *reader = (struct byte_reader){.file = file, .err = err};
     reader->limit = file->n_bytes < max_bytes ? file->n_bytes : max_bytes;
-    reader->window = malloc(READER_WINDOW_BYTES);
+    reader->window = mem_alloc(READER_WINDOW_BYTES, 1);
     return reader->window ? NP_OK : error_nomem(err, file->path, READER_WINDOW_BYTES);
 }
 
 void reader_close(struct byte_reader *reader)
 {
-    free(reader->window);
+    mem_free(reader->window);
     reader->window = NULL;
 }
 

@@ -110,14 +110,12 @@ static np_status add_object(struct flattener *flat, size_t n_key_bytes, json_t *
     {
         size_t n_dot = n_key_bytes ? 1 : 0, n_name = strlen(name), n = n_key_bytes + n_dot + n_name;
         if (n_name == 0 || n > MODELFILE_MAX_NAME_BYTES)
-            return error_given(
-                flat->err,
-                error_set(flat->err, NP_EFORMAT, flat->where, NO_OFFSET,
-                          "a key of %zu bytes under \"%.*s\"; 1 to %d in all are allowed", n_name,
-                          (int)n_key_bytes, flat->key, MODELFILE_MAX_NAME_BYTES),
-                "%s", name);
+            return error_set(flat->err, NP_EFORMAT, flat->where, NO_OFFSET,
+                             "a key of %zu bytes under \"%.*s\"; 1 to %d in all are allowed",
+                             n_name, (int)n_key_bytes, flat->key, MODELFILE_MAX_NAME_BYTES);
         if (n_dot) flat->key[n_key_bytes] = '.';
         memcpy(flat->key + n_key_bytes + n_dot, name, n_name);
+        TRY(modelfile_check_name(flat->key, n, "key", flat->where, NO_OFFSET, flat->err));
         bool go_down = json_is_object(value) && json_object_size(value) > 0;
         TRY(go_down ? add_object(flat, n, value) : add_setting(flat, n, value));
     }

@@ -74,15 +74,16 @@ static np_status check_quantisation(const struct modelfile *file, const char *wh
 {
     static const char prefix[] = "quantization_config.";
     const struct setting *method = modelfile_get(file, "quantization_config.quant_method");
-    bool is_text = method && method->type == SETTING_STRING;
-    for (size_t i = 0; i < modelfile_n_settings(file); i++)
-        if (strncmp(modelfile_setting(file, i)->key, prefix, sizeof prefix - 1) == 0)
-            return error_given(
-                err,
-                error_set(err, NP_EUNSUPPORTED, where, NO_OFFSET,
-                          "weights quantised by a quantization_config are not supported: use the "
-                          "original model or a GGUF file (Q8_0, Q4_0, ...)"),
-                "%s", is_text ? method->text.bytes : "no quant_method");
+    const char *name = method && method->type == SETTING_STRING ? method->text.bytes : "";
+    bool is_name =
+        modelfile_check_name(name, strlen(name), "method", where, NO_OFFSET, NULL) == NP_OK;
+    for (size_t i = 0; i < modelfile_n_settings(file); i++) {
+        if (strncmp(modelfile_setting(file, i)->key, prefix, sizeof prefix - 1) != 0) continue;
+        np_status status = error_set(err, NP_EUNSUPPORTED, where, NO_OFFSET,
+                                     "weights quantised by quantization_config are not supported: "
+                                     "use the original model or a GGUF file (Q8_0, Q4_0, ...)");
+        return error_given(err, status, "%s", is_name ? name : "an unknown method");
+    }
     return NP_OK;
 }
 
@@ -93,7 +94,7 @@ static np_status read_config(struct modelfile *file, np_error *err)
     TRY(join(path, file->folder, "config.json", err));
     TRY(file_read_all(path, MAX_JSON_FILE_BYTES, &json, &n_bytes, err));
     np_status status = hfconfig_parse(file, json, n_bytes, path, err);
-    free(json);
+    mem_free(json);
     if (status == NP_OK) status = check_quantisation(file, path, err);
     return status;
 }
@@ -110,12 +111,15 @@ static np_status check_shard_name(const json_t *shard, const char *tensor, const
                                   np_error *err)
 {
     const char *name = json_string_value(shard);
-    if (name && name[0] != '.' && !strpbrk(name, "/\\") && ends_with(name, ".safetensors"))
-        return NP_OK;
-    np_status status = error_set(
-        err, NP_EFORMAT, where, NO_OFFSET,
-        "weight_map: the shard of %s is not the plain name of a .safetensors file", tensor);
-    return error_given(err, status, "%s", name ? name : "no text");
+    TRY(modelfile_check_name(tensor, strlen(tensor), "tensor name", where, NO_OFFSET, err));
+    TRY(modelfile_check_name(name ? name : "", name ? strlen(name) : 0, "shard name", where,
+                             NO_OFFSET, err));
+    if (name[0] != '.' && !strpbrk(name, "/\\") && ends_with(name, ".safetensors")) return NP_OK;
+    np_status status = error_set(err, NP_EFORMAT, where, NO_OFFSET,
+                                 "weight_map: the shard of %s is not the plain name of a file "
+                                 "*.safetensors in the folder",
+                                 tensor);
+    return error_given(err, status, "%s", name);
 }
 
 /* Opens each shard that the map names once; `numbers` maps its name to its file number. */
@@ -165,7 +169,7 @@ static np_status read_index(struct modelfile *file, np_error *err)
     np_status status = file_read_all(path, MAX_JSON_FILE_BYTES, &json, &n_bytes, err);
     if (status == NP_OK) {
         status = jsonread(json, n_bytes, path, 0, &root, err);
-        free(json);
+        mem_free(json);
     }
     if (status != NP_OK) goto done;
     map = json_object_get(root, "weight_map");

@@ -49,6 +49,8 @@ np_status jsonread(const char *bytes, size_t n_bytes, const char *where, int64_t
     json_t *root = json_loadb(bytes, n_bytes, JSON_REJECT_DUPLICATES, &error);
     if (!root && json_error_code(&error) == json_error_out_of_memory)
         return error_nomem(err, where, n_bytes);
+    for (char *c = error.text; *c; c++)
+        if ((unsigned char)*c < ' ') *c = ' '; /* it cites the text */
     if (!root)
         return error_set(err, NP_EFORMAT, where, offset + error.position, "no valid JSON: %s",
                          error.text);

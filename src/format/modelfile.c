@@ -17,7 +17,7 @@ np_status modelfile_new(struct modelfile **out, enum container container, const 
                         const char *folder, size_t max_files, np_error *err)
 {
     *out = NULL;
-    struct modelfile *file = calloc(1, sizeof *file);
+    struct modelfile *file = mem_alloc(1, sizeof *file);
     if (!file) return error_nomem(err, path, sizeof *file);
     file->container = container;
     file->tensors =
@@ -42,7 +42,7 @@ void modelfile_close(struct modelfile *file)
     if (!file) return;
     for (size_t i = 0; i < file->n_files; i++) file_close(&file->files[i]);
     arena_free(&file->arena);
-    free(file);
+    mem_free(file);
 }
 
 np_status modelfile_add_file(struct modelfile *file, const char *path, np_error *err)
@@ -121,8 +121,11 @@ np_status modelfile_check_name(const char *name, size_t n_bytes, const char *wha
     if (n_bytes < 1 || n_bytes > MODELFILE_MAX_NAME_BYTES)
         return error_set(err, NP_EFORMAT, where, offset, "a %s of %zu bytes; 1 to %d are allowed",
                          what, n_bytes, MODELFILE_MAX_NAME_BYTES);
-    if (memchr(name, 0, n_bytes))
-        return error_set(err, NP_EFORMAT, where, offset, "a %s with a zero byte in it", what);
+    for (size_t i = 0; i < n_bytes; i++)
+        if ((unsigned char)name[i] < ' ' || name[i] == 0x7f)
+            return error_set(err, NP_EFORMAT, where, offset,
+                             "a %s with the control character 0x%02x", what,
+                             (unsigned char)name[i]);
     return NP_OK;
 }
 
@@ -221,7 +224,7 @@ np_status modelfile_check_spans(struct modelfile *file, int file_index, uint64_t
 {
     const struct file *disk = &file->files[file_index];
     const struct tensor *tensors = (const struct tensor *)(const void *)file->tensors.items;
-    const struct tensor **sorted = malloc((file->tensors.n + 1) * sizeof *sorted);
+    const struct tensor **sorted = mem_alloc(file->tensors.n + 1, sizeof *sorted);
     if (!sorted) return error_nomem(err, disk->path, (file->tensors.n + 1) * sizeof *sorted);
     size_t n = 0;
     np_status status = NP_OK;
@@ -240,7 +243,7 @@ np_status modelfile_check_spans(struct modelfile *file, int file_index, uint64_t
     qsort(sorted, n, sizeof *sorted, compare_spans);
     status = check_sorted(sorted, n, disk, data_begin, exact, err);
 done:
-    free(sorted);
+    mem_free(sorted);
     return status;
 }
 

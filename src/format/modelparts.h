@@ -48,7 +48,8 @@ np_status modelfile_add_tensor(struct modelfile *file, const char *name, struct 
 np_status modelfile_add_setting(struct modelfile *file, const char *key, struct setting **out,
                                 np_error *err);
 
-/* Names must be 1 to MODELFILE_MAX_NAME_BYTES bytes without a zero byte. */
+/* Names must be 1 to MODELFILE_MAX_NAME_BYTES bytes without control characters, so that an
+ * error that cites one stays one line. */
 np_status modelfile_check_name(const char *name, size_t n_bytes, const char *what,
                                const char *where, int64_t offset, np_error *err);
 

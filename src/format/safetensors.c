@@ -54,12 +54,12 @@ static enum dtype dtype_of(const char *name)
 static np_status take_type(const struct header *header, const char *dtype, size_t n_dims,
                            struct tensor *tensor)
 {
-    char name[MODELFILE_MAX_NAME_BYTES + 1];
+    char name[MODELFILE_MAX_NAME_BYTES + 32];
+    size_t n_dtype = strlen(dtype);
+    TRY(modelfile_check_name(dtype, n_dtype, "dtype", header->path, NO_OFFSET, header->err));
     bool fits = n_dims <= MAX_DIMS;
     int n = fits ? snprintf(name, sizeof name, "%s", dtype)
-                 : snprintf(name, sizeof name, "%.32s of %zu dimensions", dtype, n_dims);
-    if (n < 1 || (size_t)n >= sizeof name)
-        return bad(header, tensor->name, "a dtype without or with too long a name");
+                 : snprintf(name, sizeof name, "%s of %zu dimensions", dtype, n_dims);
     tensor->dtype = fits ? dtype_of(dtype) : DT_NONE;
     tensor->type_name = modelfile_copy(header->file, name, (size_t)n);
     return tensor->type_name ? NP_OK : error_nomem(header->err, header->path, (size_t)n);
@@ -164,13 +164,13 @@ np_status safetensors_parse(struct modelfile *file, int file_index, np_error *er
         return error_set(err, NP_ELIMIT, disk->path, 0,
                          "the header is %llu bytes; up to %llu are allowed",
                          (unsigned long long)n_json, (unsigned long long)MAX_JSON_BYTES);
-    char *json = malloc((size_t)n_json + 1);
+    char *json = mem_alloc((size_t)n_json + 1, 1);
     if (!json) return error_nomem(err, disk->path, (size_t)n_json + 1);
     header.data_begin = PREFIX_BYTES + n_json;
     np_status status = file_read(disk, PREFIX_BYTES, json, (size_t)n_json, err);
     if (status == NP_OK)
         status = jsonread(json, (size_t)n_json, disk->path, PREFIX_BYTES, &root, err);
-    free(json);
+    mem_free(json);
     if (status == NP_OK) status = add_tensors(&header, root);
     json_decref(root);
     return status;
