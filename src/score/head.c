@@ -90,13 +90,13 @@ static struct sizes space_sizes(size_t n_vocab, size_t dim, size_t max_rows, siz
                                 int n_threads)
 {
     size_t block_rows = max_rows < BLOCK_ROWS ? max_rows + !max_rows : BLOCK_ROWS;
-    size_t entries = max_top < TOP_ENTRIES / block_rows ? max_top * block_rows : TOP_ENTRIES;
+    bool small = max_top > 0 && max_top < TOP_ENTRIES / block_rows;
     struct sizes sizes = {
         .n_vocab = n_vocab,
         .dim = dim,
         .n_segments = (n_vocab + SEGMENT - 1) / SEGMENT,
         .block_rows = block_rows,
-        .top_entries = entries,
+        .top_entries = small ? max_top * block_rows : TOP_ENTRIES,
         .n_threads = n_threads,
     };
     sizes.n_bytes = space_layout(NULL, &sizes);

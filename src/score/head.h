@@ -36,8 +36,8 @@ struct head_row {
     float *scores; /* [n_candidates]; needed for tail */
 };
 
-/* Work space for head_answer, of a fixed size per thread. max_rows and max_top are what a call
- * usually brings; more is allowed and only costs speed. */
+/* Work space for head_answer, of a fixed size per thread (about 1 MB). max_rows and max_top (0: not
+ * known) are what a call usually brings; more is allowed and only costs speed. */
 struct head_space;
 np_status head_space_open(size_t n_vocab, size_t dim, size_t max_rows, size_t max_top,
                           int n_threads, struct head_space **out, np_error *err);

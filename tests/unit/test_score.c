@@ -220,6 +220,7 @@ static double exact_value(const struct exact *exact, int32_t id)
 static void check_candidates(const struct world *w, const struct exact *exact,
                              const struct head_row *row)
 {
+    if (w->K == 0) return;
     const int32_t *ids = w->plan.candidate_ids + (w->plan.per_row ? row->j * w->K : 0);
     size_t n_distinct = 0;
     long double listed = 0;
@@ -233,7 +234,7 @@ static void check_candidates(const struct world *w, const struct exact *exact,
         n_distinct += first;
         if (first) listed += expl(exact->logprob[ids[c]]);
     }
-    if (w->K) near_remaining(*row->tail, listed, n_distinct, w->V);
+    near_remaining(*row->tail, listed, n_distinct, w->V);
 }
 
 static void check_row(const struct world *w, size_t r, float *out)
@@ -558,7 +559,9 @@ static void work_space_is_bounded_and_checked(void **state)
     assert_true(most <= 2 * 1200 * 1024);
     assert_int_equal(head_space_bytes(262144, 576, 100000, 100, 2), most);
     assert_true(head_space_bytes(262144, 576, 128, SIZE_MAX, 2) <= most + (1 << 20));
-    assert_true(head_space_bytes(262144, 576, 1, 0, 2) < most / 20);
+    assert_int_equal(head_space_bytes(262144, 576, 128, 0, 2),
+                     head_space_bytes(262144, 576, 128, SIZE_MAX, 2));
+    assert_true(head_space_bytes(262144, 576, 1, 1, 2) < most / 20);
     struct head_space *space;
     np_error err;
     alloc_fail_after(1);
