@@ -7,6 +7,6 @@
 #define LEVEL CPU_AVX2
 #define LEVEL_NAME "avx2"
 #define LEVEL_TABLE kernels_avx2
-#define WIDE_TILES(X) X(1, 4) X(2, 2) X(3, 2)
+#define WIDE_TILES(X) X(1, 4) X(2, 2)
 
 #include "tensor/kernels_tpl.h"
