@@ -116,7 +116,7 @@ void json_str(struct json *json, const char *text)
     if (text)
         json_text(json, text, strlen(text));
     else
-        json_null(json);
+        json_nil(json);
 }
 
 void json_int(struct json *json, int64_t value)
@@ -150,7 +150,7 @@ void json_bool(struct json *json, bool value)
     json_word(json, value ? "true" : "false");
 }
 
-void json_null(struct json *json)
+void json_nil(struct json *json)
 {
     json_word(json, "null");
 }

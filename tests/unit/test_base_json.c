@@ -203,7 +203,7 @@ static void commas_and_brackets(void **state)
     json_begin(&json, '[');
     json_bool(&json, true);
     json_bool(&json, false);
-    json_null(&json);
+    json_nil(&json);
     json_end(&json, ']');
     json_end(&json, '}');
     assert_int_equal(json.depth, 0);
