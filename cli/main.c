@@ -1,2 +1,160 @@
-#include "nepit.h"
-int main(void) { return 0; }
+/*
+ * The commands, in one table. Everything a command prints about itself comes from its row here and from the
+ * options that name it (options.c).
+ */
+#include "cli.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <unistd.h>
+
+static const struct command commands[] = {
+    {"tokenize", "text to token ids, and back", "tokenize TEXT | -f FILE | --jsonl FILE | --decode IDS",
+     "nepit tokenize \"The capital of France is Paris.\"", FOR_TOKENIZE, command_tokenize},
+    {"score", "log-probability of every token of a text", "score TEXT | -f FILE | --jsonl FILE",
+     "nepit score \"The capital of France is Paris.\"", FOR_SCORE, command_score},
+    {"next", "the most likely next tokens", "next TEXT | -f FILE | --jsonl FILE",
+     "nepit next \"The capital of France is\" --top 5", FOR_NEXT, command_next},
+    {"gather", "teacher scoring: chosen candidates at every row",
+     "gather --prompt P --response R | TEXT | -f FILE | --jsonl FILE",
+     "nepit gather --prompt \"The capital of France is\" --response \" Paris.\"\n"
+     "               --candidates \"7042 8131 30\"",
+     FOR_GATHER, command_gather},
+    {"info", "what the model file holds, memory, instruction set", "info", "nepit info", FOR_INFO,
+     command_info},
+};
+#define N_COMMANDS (sizeof commands / sizeof commands[0])
+
+/* ---- errors ----------------------------------------------------------------------------------- */
+
+/* One line whatever the texts hold: control bytes are shown, not sent. */
+static void put_line(const char *text)
+{
+    fputs("nepit: ", stderr);
+    for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
+        if (*at < 32 || *at == 127) fprintf(stderr, "\\x%02x", *at);
+        else fputc(*at, stderr);
+    }
+    fputc('\n', stderr);
+}
+
+void complain(const char *what, const char *fmt, ...)
+{
+    char line[1024];
+    int at = snprintf(line, sizeof line, "%.400s: ", what);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line + at, sizeof line - (size_t)at, fmt, args);
+    va_end(args);
+    put_line(line);
+}
+
+void complain_error(const char *what, const np_error *err)
+{
+    char line[768];
+    complain(what, "%s", np_error_line(err, line, sizeof line));
+}
+
+/* ---- help ------------------------------------------------------------------------------------- */
+
+static int print(struct buf *text)
+{
+    struct output out;
+    bool good = output_open(&out, NULL) && output_write(&out, text->data, text->n_bytes);
+    good = output_close(&out, true) && good;
+    buf_free(text);
+    return good || out.closed_pipe ? EXIT_DONE : EXIT_REQUEST;
+}
+
+static int help_commands(void)
+{
+    struct buf text;
+    buf_init(&text, 1 << 16);
+    buf_puts(&text, "nepit computes token log-probabilities of causal language models, exactly.\n\n"
+                    "  nepit COMMAND [options]\n\n");
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        buf_printf(&text, "  %-10s%s\n", commands[i].name, commands[i].summary);
+    buf_puts(&text, "\nnepit COMMAND --help shows the options of one. nepit --version prints the version.\n");
+    return print(&text);
+}
+
+static int help_command(const struct command *command)
+{
+    struct buf text;
+    buf_init(&text, 1 << 16);
+    buf_printf(&text, "nepit %s\n\n%s.\n\nOptions:\n", command->usage, command->summary);
+    options_help(&text, command->bit);
+    buf_printf(&text, "\nExample:\n  %s\n", command->example);
+    return print(&text);
+}
+
+static int print_version(void)
+{
+    struct buf text;
+    buf_init(&text, 1 << 10);
+    buf_printf(&text, "nepit %s (numerics %s)\n", np_version(), np_numerics());
+    return print(&text);
+}
+
+/* ---- dispatch --------------------------------------------------------------------------------- */
+
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    const char *nearest = name_nearest(&commands[0].name, N_COMMANDS, sizeof commands[0], name);
+    if (nearest) complain(name, "unknown command; did you mean %s?", nearest);
+    else complain(name, "unknown command; nepit alone lists them");
+    return NULL;
+}
+
+static void print_timing(const struct cli *cli)
+{
+    struct buf text;
+    struct json json;
+    double rate = cli->compute_s > 0 ? (double)cli->n_tokens / cli->compute_s : 0;
+    buf_init(&text, 1 << 10);
+    json_init(&json, &text);
+    json_begin(&json, '{');
+    json_key(&json, "timing");
+    json_begin(&json, '{');
+    json_finite(&json, "load_s", cli->load_s);
+    json_finite(&json, "compute_s", cli->compute_s);
+    json_key(&json, "n_tokens");
+    json_int(&json, (int64_t)cli->n_tokens);
+    json_key(&json, "n_rows");
+    json_int(&json, (int64_t)cli->n_rows);
+    json_finite(&json, "tokens_per_s", rate);
+    json_end(&json, '}');
+    json_end(&json, '}');
+    if (!text.failed) fprintf(stderr, "%s\n", text.data);
+    buf_free(&text);
+}
+
+static int run_command(const struct command *command, int n_args, char **args)
+{
+    struct cli cli = {.command = command};
+    np_error err = {0};
+    options_init(&cli.options);
+    if (options_parse(&cli.options, command->bit, n_args, args, &err) != NP_OK) {
+        complain_error(command->name, &err);
+        return EXIT_USAGE;
+    }
+    if (cli.options.help) return help_command(command);
+    int status = command->run(&cli);
+    if (cli.options.timing && cli.model) print_timing(&cli);
+    workplace_close(&cli);
+    return status;
+}
+
+int main(int n_args, char **args)
+{
+    signal(SIGPIPE, SIG_IGN);
+    const char *word = n_args > 1 ? args[1] : "--help";
+    if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) return print_version();
+    bool wants_help = strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+    if (wants_help && n_args < 3) return help_commands();
+    const struct command *command = find_command(wants_help ? args[2] : word);
+    if (!command) return EXIT_USAGE;
+    return wants_help ? help_command(command) : run_command(command, n_args - 2, args + 2);
+}

@@ -1,0 +1,406 @@
+/*
+ * The loop of all commands that answer requests: read some, run them together, print them in their order.
+ * A batch is bounded in requests, tokens and cells of the answer, so that memory stays bounded however long
+ * the input is; since no bit depends on the batch, where it is cut is free. A request that cannot be asked
+ * keeps its place and gets an error there.
+ */
+#include "cli.h"
+#include "parts.h"
+#include "source.h"
+
+#include <errno.h>
+
+enum { MAX_BATCH_REQUESTS = 256 };
+#define MAX_BATCH_TOKENS ((size_t)1 << 20)
+#define MAX_BATCH_CELLS ((size_t)1 << 24)
+#define MAX_BATCH_BYTES ((size_t)1 << 34)
+#define MAX_TEXT_BYTES ((size_t)1 << 30)
+#define MAX_ANSWER_BYTES ((size_t)1 << 32)
+
+struct batch {
+    struct question questions[MAX_BATCH_REQUESTS];
+    np_request requests[MAX_BATCH_REQUESTS];
+    np_result results[MAX_BATCH_REQUESTS];
+    size_t asked[MAX_BATCH_REQUESTS]; /* requests[i] belongs to questions[asked[i]] */
+    size_t count, n_asked, n_tokens, n_cells;
+    struct arena arena;
+};
+
+struct loop {
+    struct cli *cli;
+    const struct asker *asker;
+    struct source source;
+    bool many;                /* --jsonl */
+    bool ended;
+    size_t n_read;
+    char *file_text;          /* -f */
+    size_t n_file_bytes;
+    struct question defaults; /* candidates of the command line, and its options */
+    struct arena arena;       /* owns them */
+    struct batch batch;
+};
+
+/* ---- what the command line says ------------------------------------------------------------------ */
+
+static np_status usage(np_error *err, const char *where, const char *why)
+{
+    return error_set(err, NP_EINPUT, where, NO_OFFSET, "%s", why);
+}
+
+static np_status check_options(const struct options *options, unsigned command, np_error *err)
+{
+    int n_inputs = (options->text != NULL) + (options->file != NULL) + (options->jsonl != NULL) +
+                   (options->prompt || options->response) + (options->decode != NULL);
+    if (n_inputs == 0)
+        return usage(err, NULL, command == FOR_GATHER
+                                    ? "nothing to score; give --prompt and --response, a text, -f FILE "
+                                      "or --jsonl FILE"
+                                    : "no text; give one in quotes, -f FILE or --jsonl FILE");
+    if (n_inputs > 1) return usage(err, NULL, "one input only: a text, -f, --jsonl or a prompt");
+    if (!options->prompt != !options->response)
+        return usage(err, options->prompt ? "--response" : "--prompt", "is missing");
+    if (options->asked.condition && options->asked.add_special)
+        return usage(err, "--condition", "cannot stand together with --[no-]add-special-tokens");
+    return NP_OK;
+}
+
+static np_status read_candidates(struct loop *loop, const char *text, np_error *err)
+{
+    struct question *defaults = &loop->defaults;
+    char *bytes = NULL;
+    size_t n_bytes = 0;
+    if (text[0] != '@')
+        return ids_parse(text, strlen(text), "candidates", &loop->arena, &defaults->candidate_ids,
+                         &defaults->n_candidates, err);
+    TRY(source_read_all(text + 1, MAX_TEXT_BYTES, &bytes, &n_bytes, err));
+    np_status status = ids_from_npy(bytes, n_bytes, text + 1, &loop->arena, defaults, err);
+    free(bytes);
+    return status;
+}
+
+static np_status loop_open(struct loop *loop, np_error *err)
+{
+    const struct options *options = &loop->cli->options;
+    loop->defaults.asked = options->asked;
+    arena_init(&loop->arena, MAX_BATCH_BYTES);
+    TRY(check_options(options, loop->cli->command->bit, err));
+    if (options->candidates) TRY(read_candidates(loop, options->candidates, err));
+    if (options->jsonl) {
+        loop->many = true;
+        return source_open(&loop->source, options->jsonl, err);
+    }
+    if (options->file)
+        return source_read_all(options->file, MAX_TEXT_BYTES, &loop->file_text, &loop->n_file_bytes, err);
+    return NP_OK;
+}
+
+/* The one request of the command line. */
+static np_status question_from_options(struct loop *loop, struct question *question)
+{
+    const struct options *options = &loop->cli->options;
+    struct arena *arena = &loop->batch.arena;
+    np_error *err = &question->error;
+    const char *text = options->decode     ? options->decode
+                       : options->prompt   ? options->prompt
+                       : loop->file_text   ? loop->file_text
+                                           : options->text;
+    size_t n_bytes = text == loop->file_text ? loop->n_file_bytes : strlen(text);
+    const char *response = options->response;
+    if (!options->ids && !options->decode) {
+        question->text = text;
+        question->n_bytes = n_bytes;
+        question->response_text = response;
+        question->n_response_bytes = response ? strlen(response) : 0;
+        return NP_OK;
+    }
+    question->has_ids = true;
+    question->has_response_ids = response != NULL;
+    TRY(ids_parse(text, n_bytes, response ? "prompt" : "token_ids", arena, &question->token_ids,
+                  &question->n_tokens, err));
+    if (!response) return NP_OK;
+    return ids_parse(response, strlen(response), "response", arena, &question->response_ids,
+                     &question->n_response, err);
+}
+
+/* ---- reading a batch --------------------------------------------------------------------------- */
+
+/* Fills the next question; false at the end of the input. */
+static bool question_read(struct loop *loop, struct question *question)
+{
+    if (!loop->many) {
+        loop->ended = true;
+        if (loop->n_read > 0) return false;
+        *question = loop->defaults;
+        question_from_options(loop, question);
+        return true;
+    }
+    enum source_state state = source_next(&loop->source);
+    if (state == SOURCE_FAULT || state == SOURCE_END) {
+        if (state == SOURCE_FAULT && !workplace_signal()) {
+            complain(loop->cli->options.jsonl, "%s", strerror(errno));
+            loop->cli->status = EXIT_REQUEST;
+        }
+        loop->ended = true;
+        return false;
+    }
+    *question = loop->defaults;
+    question->line = loop->source.line;
+    if (state == SOURCE_TOO_LONG) {
+        error_set(&question->error, NP_ELIMIT, "line", NO_OFFSET,
+                  "line %zu is too long; at most %zu bytes are allowed", question->line,
+                  SOURCE_MAX_LINE_BYTES);
+        return true;
+    }
+    const struct buf *line = &loop->source.text;
+    question->hash = hash_bytes(0, line->data, line->n_bytes);
+    fields_read(question, loop->cli->command->bit, line->data, line->n_bytes, &loop->batch.arena);
+    return true;
+}
+
+/* What all commands check in the same way; then the command's own part. */
+static np_status question_finish(struct loop *loop, struct question *question)
+{
+    struct asked *asked = &question->asked;
+    np_request *request = &question->request;
+    np_error *err = &question->error;
+    if (!question->text && !question->has_ids)
+        return error_set(err, NP_EINPUT, "prompt", NO_OFFSET, "is missing; give prompt or token_ids");
+    if (asked->condition && asked->add_special)
+        return error_set(err, NP_EINPUT, "condition", NO_OFFSET,
+                         "cannot stand together with add_special_tokens");
+    question->temperature = (float)asked->score_temperature;
+    request->token_ids = question->has_ids ? question->token_ids : NULL;
+    request->n_tokens = question->n_tokens;
+    request->text = question->text;
+    request->n_bytes = question->n_bytes;
+    request->add_special = (np_choice)asked->add_special;
+    request->parse_special = (np_choice)asked->parse_special;
+    request->condition = (np_condition)asked->condition;
+    request->start = asked->start == NOT_GIVEN ? 0 : (size_t)asked->start;
+    /* On given tokens the processed modes are the raw ones: nothing was sampled. */
+    request->logprobs_mode = asked->logprobs_mode % 2 ? NP_RAW_LOGPROBS : NP_RAW_LOGITS;
+    if (asked->logprobs_mode == 0) request->logprobs_mode = NP_RAW_LOGPROBS;
+    request->score_temperature = question->temperature != 1 ? &question->temperature : NULL;
+    return loop->asker->prepare(loop->cli, question, &loop->batch.arena, err);
+}
+
+/* Tokens and cells that the question may cost; a text of n bytes has at most n tokens and the two added. */
+static void batch_weigh(struct batch *batch, const struct question *question)
+{
+    const np_request *request = &question->request;
+    size_t n_tokens = request->token_ids ? request->n_tokens : request->n_bytes + 2;
+    size_t n_top = request->top < 0 ? (size_t)1 << 18 : (size_t)request->top;
+    size_t width = n_top + request->n_candidates + 1;
+    batch->n_tokens += n_tokens;
+    batch->n_cells += width > SIZE_MAX / 2 / (n_tokens + 1) ? SIZE_MAX / 2 : n_tokens * width;
+}
+
+static bool batch_has_room(const struct loop *loop)
+{
+    const struct batch *batch = &loop->batch;
+    return batch->count < MAX_BATCH_REQUESTS && batch->n_tokens < MAX_BATCH_TOKENS &&
+           batch->n_cells < MAX_BATCH_CELLS;
+}
+
+static void batch_read(struct loop *loop)
+{
+    struct batch *batch = &loop->batch;
+    while (!loop->ended && batch_has_room(loop) && !workplace_signal()) {
+        /* Whoever waits for an answer before writing on gets it. */
+        if (loop->many && batch->count > 0 && source_would_wait(&loop->source)) break;
+        struct question *question = &batch->questions[batch->count];
+        if (!question_read(loop, question)) break;
+        question->number = loop->n_read++;
+        if (loop->asker->done && question->error.status == NP_OK &&
+            loop->asker->done(loop->cli, question))
+            continue;
+        if (question->error.status == NP_OK) question_finish(loop, question);
+        if (question->error.status == NP_OK) {
+            batch_weigh(batch, question);
+            batch->asked[batch->n_asked] = batch->count;
+            batch->requests[batch->n_asked++] = question->request;
+        }
+        batch->count++;
+    }
+}
+
+/* ---- answering --------------------------------------------------------------------------------- */
+
+static const char *error_type(np_status status, int *code)
+{
+    static const struct { np_status status; const char *type; int code; } types[] = {
+        {NP_EINPUT, "BadRequestError", 400},
+        {NP_ELIMIT, "BadRequestError", 400},
+        {NP_EUNSUPPORTED, "NotImplementedError", 501},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        *code = types[i].code;
+        if (types[i].status == status) return types[i].type;
+    }
+    *code = 500;
+    return "InternalServerError";
+}
+
+void json_id(struct json *json, const struct question *question)
+{
+    if (question->line == 0) return;
+    json_key(json, "id");
+    if (!question->id) json_int(json, (int64_t)question->number);
+    else if (question->id_is_text) json_str(json, question->id);
+    else json_int(json, question->id_int);
+}
+
+static void print_error(struct loop *loop, const struct question *question, const np_error *why)
+{
+    struct cli *cli = loop->cli;
+    struct json *json = &cli->json;
+    np_error shown = *why;
+    char line[512];
+    int code;
+    cli->status = EXIT_REQUEST;
+    if (!cli->options.json && !loop->many) {
+        complain_error(cli->command->name, why);
+        return;
+    }
+    json_begin(json, '{');
+    json_id(json, question);
+    json_key(json, "error");
+    json_begin(json, '{');
+    json_key(json, "message");
+    shown.where[0] = 0;
+    json_str(json, np_error_line(&shown, line, sizeof line));
+    json_key(json, "type");
+    json_str(json, error_type(why->status, &code));
+    json_key(json, "param");
+    json_str(json, why->where[0] ? why->where : NULL);
+    json_key(json, "code");
+    json_int(json, code);
+    json_end(json, '}');
+    json_end(json, '}');
+    buf_puts(&cli->text, "\n");
+}
+
+static void print_answer(struct loop *loop, struct question *question, np_result *result)
+{
+    struct cli *cli = loop->cli;
+    const struct asker *asker = loop->asker;
+    np_error err = question->error;
+    if (err.status == NP_OK && result) err = result->error;
+    if (err.status == NP_OK && asker->deliver) asker->deliver(cli, question, result, &err);
+    else if (err.status == NP_OK && (cli->options.json || loop->many)) {
+        if (asker->json(cli, question, result, &err) == NP_OK) buf_puts(&cli->text, "\n");
+    } else if (err.status == NP_OK) {
+        asker->table(cli, question, result, &err);
+    }
+    if (err.status != NP_OK) print_error(loop, question, &err);
+    if (cli->text.failed && !cli->out.failed) {
+        complain("output", "an answer is longer than memory allows");
+        cli->out.failed = true;
+    }
+    if (!result) return;
+    cli->n_tokens += result->n_tokens;
+    cli->n_rows += result->n_rows;
+}
+
+static np_status batch_run(struct loop *loop, np_error *err)
+{
+    struct batch *batch = &loop->batch;
+    struct progress progress;
+    if (batch->n_asked == 0 || !loop->asker->runs) return NP_OK;
+    progress_begin(&progress, loop->cli, loop->cli->command->name);
+    double began_s = seconds_now();
+    np_status status = np_run(loop->cli->engine, batch->requests, batch->n_asked, batch->results,
+                              progress_tick, &progress, err);
+    loop->cli->compute_s += seconds_now() - began_s;
+    progress_end(&progress);
+    return status;
+}
+
+/* Prints in order, up to the first request that was cancelled. */
+static void batch_print(struct loop *loop)
+{
+    struct cli *cli = loop->cli;
+    struct batch *batch = &loop->batch;
+    size_t next = 0;
+    for (size_t i = 0; i < batch->count && !cli->out.failed; i++) {
+        struct question *question = &batch->questions[i];
+        np_result *result = NULL;
+        if (next < batch->n_asked && batch->asked[next] == i) {
+            if (loop->asker->runs) result = &batch->results[next];
+            next++;
+        }
+        if (result && result->error.status == NP_ECANCELLED) break;
+        print_answer(loop, question, result);
+        output_spill(cli, true);
+    }
+    output_flush(&cli->out);
+}
+
+static void batch_reset(struct batch *batch, bool ran)
+{
+    for (size_t i = 0; ran && i < batch->n_asked; i++) np_result_free(&batch->results[i]);
+    memset(batch->results, 0, sizeof batch->results);
+    arena_free(&batch->arena);
+    batch->count = batch->n_asked = batch->n_tokens = batch->n_cells = 0;
+}
+
+static void loop_run(struct loop *loop)
+{
+    struct cli *cli = loop->cli;
+    struct batch *batch = &loop->batch;
+    while (!loop->ended && !cli->out.failed && !workplace_signal()) {
+        np_error err = {0};
+        arena_init(&batch->arena, MAX_BATCH_BYTES);
+        batch_read(loop);
+        np_status status = batch_run(loop, &err);
+        batch_print(loop);
+        batch_reset(batch, loop->asker->runs);
+        cli->whole = loop->ended && status == NP_OK && !cli->out.failed && !workplace_signal();
+        if (status != NP_OK && status != NP_ECANCELLED) {
+            complain_error(cli->command->name, &err);
+            cli->status = EXIT_REQUEST;
+            return;
+        }
+    }
+}
+
+int requests_answer(struct cli *cli, const struct asker *asker)
+{
+    /* Large: its batch holds all requests that run together. */
+    struct loop *loop = calloc(1, sizeof *loop);
+    np_error err = {0};
+    if (!loop) {
+        complain("memory", "none left for the first batch");
+        return EXIT_REQUEST;
+    }
+    loop->cli = cli;
+    loop->asker = asker;
+    loop->source.fd = -1;
+    buf_init(&cli->text, MAX_ANSWER_BYTES);
+    json_init(&cli->json, &cli->text);
+    int status = EXIT_USAGE;
+    if (loop_open(loop, &err) != NP_OK) complain_error(cli->command->name, &err);
+    else status = workplace_open_model(cli);
+    if (status == EXIT_DONE && asker->runs) status = workplace_open_engine(cli);
+    if (status == EXIT_DONE && !output_open(&cli->out, cli->options.output)) status = EXIT_REQUEST;
+    if (status == EXIT_DONE && asker->begin && asker->begin(cli, &err) != NP_OK) {
+        complain_error(cli->command->name, &err);
+        status = EXIT_USAGE;
+    }
+    if (status == EXIT_DONE) {
+        loop_run(loop);
+        status = cli->status;
+        if (workplace_signal()) status = EXIT_SIGNAL + workplace_signal();
+    }
+    if (cli->out.file) {
+        bool interrupted = workplace_signal() != 0;
+        if (!output_close(&cli->out, !interrupted) && !cli->out.closed_pipe && status < EXIT_SIGNAL)
+            status = EXIT_REQUEST;
+    }
+    source_close(&loop->source);
+    buf_free(&cli->text);
+    free(loop->file_text);
+    arena_free(&loop->arena);
+    free(loop);
+    return status;
+}

@@ -1,0 +1,126 @@
+/*
+ * Lists of ids as people and programs write them: "1 2, 3", .npy files, base64 of .npy files. Whether an id
+ * is in the vocabulary is checked later, with the model; here it only has to be a 32-bit integer.
+ */
+#include "cli.h"
+#include "base/npy.h"
+
+#define MAX_IDS ((size_t)1 << 28)
+
+static bool is_separator(char c)
+{
+    return c == ' ' || c == ',' || c == '\n' || c == '\t' || c == '\r';
+}
+
+static np_status bad_id(const char *where, size_t place, const char *text, size_t n_bytes, np_error *err)
+{
+    char path[80];
+    snprintf(path, sizeof path, "%s[%zu]", where, place);
+    error_set(err, NP_EINPUT, path, NO_OFFSET, "is not a token id (a whole number below 2^31)");
+    return error_given(err, NP_EINPUT, "%.*s", (int)(n_bytes < 60 ? n_bytes : 60), text);
+}
+
+static bool one_id(const char *text, size_t n_bytes, int32_t *id)
+{
+    bool negative = n_bytes > 1 && text[0] == '-';
+    int64_t value = 0;
+    if (n_bytes == 0) return false;
+    for (size_t i = negative; i < n_bytes; i++) {
+        if (text[i] < '0' || text[i] > '9') return false;
+        value = value * 10 + (text[i] - '0');
+        if (value > INT32_MAX) return false;
+    }
+    *id = (int32_t)(negative ? -value : value);
+    return true;
+}
+
+np_status ids_parse(const char *text, size_t n_bytes, const char *where, struct arena *arena,
+                    const int32_t **ids, size_t *n_ids, np_error *err)
+{
+    size_t count = 0, at = 0;
+    /* Two bytes are the least that an id takes. */
+    int32_t *list = arena_push_array(arena, n_bytes / 2 + 1, sizeof *list);
+    if (!list) return error_nomem(err, "token ids", n_bytes * 2);
+    while (at < n_bytes) {
+        size_t begin = at;
+        if (is_separator(text[at])) {
+            at++;
+            continue;
+        }
+        while (at < n_bytes && !is_separator(text[at])) at++;
+        if (!one_id(text + begin, at - begin, &list[count]))
+            return bad_id(where, count, text + begin, at - begin, err);
+        count++;
+    }
+    *ids = list;
+    *n_ids = count;
+    return NP_OK;
+}
+
+np_status ids_from_npy(const char *bytes, size_t n_bytes, const char *where, struct arena *arena,
+                       struct question *question, np_error *err)
+{
+    int64_t *values = NULL;
+    uint64_t shape[3];
+    int n_dims;
+    char path[80];
+    TRY(npy_parse_ints(bytes, n_bytes, MAX_IDS, where, &values, shape, &n_dims, err));
+    np_status status = NP_OK;
+    size_t n_rows = n_dims == 2 ? (size_t)shape[0] : 1, width = (size_t)shape[n_dims == 2];
+    if (n_dims > 2) {
+        status = error_set(err, NP_EINPUT, where, NO_OFFSET,
+                           "has %d dimensions; [K] and [rows, K] are allowed", n_dims);
+        goto done;
+    }
+    int32_t *list = arena_push_array(arena, n_rows * width + 1, sizeof *list);
+    if (!list) {
+        status = error_nomem(err, "candidates", n_rows * width * sizeof *list);
+        goto done;
+    }
+    for (size_t i = 0; i < n_rows * width; i++) {
+        if (values[i] < INT32_MIN || values[i] > INT32_MAX) {
+            snprintf(path, sizeof path, "%s[%zu][%zu]", where, i / width, i % width);
+            status = error_set(err, NP_EINPUT, path, NO_OFFSET, "is not a token id");
+            error_given(err, status, "%lld", (long long)values[i]);
+            goto done;
+        }
+        list[i] = (int32_t)values[i];
+    }
+    question->candidate_ids = list;
+    question->n_candidates = width;
+    question->n_candidate_rows = n_dims == 2 ? n_rows : 0;
+done:
+    free(values);
+    return status;
+}
+
+static int base64_digit(char c)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *found = c ? strchr(digits, c) : NULL;
+    return found ? (int)(found - digits) : -1;
+}
+
+np_status base64_decode(const char *text, size_t n_bytes, const char *where, struct arena *arena,
+                        char **bytes, size_t *n_decoded, np_error *err)
+{
+    size_t n_digits = n_bytes, n_out = 0;
+    while (n_digits > 0 && n_bytes - n_digits < 2 && text[n_digits - 1] == '=') n_digits--;
+    if (n_bytes % 4 != 0)
+        return error_set(err, NP_EINPUT, where, (int64_t)n_bytes,
+                         "is not base64: its length is not a multiple of 4");
+    char *out = arena_push(arena, n_bytes / 4 * 3 + 1);
+    if (!out) return error_nomem(err, "base64", n_bytes);
+    uint32_t bits = 0;
+    for (size_t i = 0; i < n_digits; i++) {
+        int digit = base64_digit(text[i]);
+        if (digit < 0)
+            return error_set(err, NP_EINPUT, where, (int64_t)i, "is not base64 of the standard alphabet");
+        bits = bits << 6 | (uint32_t)digit;
+        /* Digits 1, 2 and 3 of four complete a byte each. */
+        if (i % 4 != 0) out[n_out++] = (char)(bits >> (6 - 2 * (i % 4)));
+    }
+    *bytes = out;
+    *n_decoded = n_out;
+    return NP_OK;
+}

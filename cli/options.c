@@ -1,0 +1,352 @@
+/*
+ * One table, one small parser: --name value, --name=value, -x value, -xvalue, and "--" before a text that
+ * begins with a dash. An option takes the next argument whatever it looks like, so that "--top -1" works.
+ * Numbers are read strictly: the whole argument or nothing.
+ */
+#include "options.h"
+#include "base/cpu.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+
+const char *const condition_names[] = {"bos", "none", NULL};
+const char *const mode_names[] = {"raw_logprobs", "raw_logits", "processed_logprobs",
+                                  "processed_logits", NULL};
+static const char *const unit_names[] = {"nats", "bits", NULL};
+static const char *const progress_names[] = {"auto", "never", NULL};
+static const char *const profile_names[] = {"f32", NULL};
+
+enum kind {
+    KIND_SET,    /* int: takes no argument, stores `low` */
+    KIND_TEXT,   /* const char * */
+    KIND_INT,    /* int64_t within [low, high] */
+    KIND_SIZE,   /* uint64_t: a number with K, M, G or T (powers of 1024) */
+    KIND_ABOVE0, /* double: finite and above 0 */
+    KIND_NAME,   /* int: place in `names` + 1 */
+    KIND_ONE_OF, /* const char *: one of `names` */
+    KIND_CPU     /* const char *: a level that this machine has */
+};
+
+struct option {
+    const char *name;
+    char letter;
+    unsigned commands;
+    enum kind kind;
+    size_t at; /* offset in struct options */
+    const char *argument, *help;
+    int64_t low, high;
+    const char *const *names;
+};
+
+#define AT(member) offsetof(struct options, member)
+#define MAX_ROWS_ARG ((int64_t)1 << 40)
+
+static const struct option table[] = {
+    {"model", 'm', FOR_ALL, KIND_TEXT, AT(model), "PATH",
+     ".gguf file, or folder with config.json and *.safetensors ($NEPIT_MODEL)", 0, 0, NULL},
+    {"file", 'f', FOR_TEXT, KIND_TEXT, AT(file), "FILE", "take the text from FILE (-: standard input)",
+     0, 0, NULL},
+    {"ids", 0, FOR_TEXT, KIND_SET, AT(ids), NULL, "the text is token ids, by spaces or commas", 1, 0,
+     NULL},
+    {"jsonl", 0, FOR_TEXT, KIND_TEXT, AT(jsonl), "FILE",
+     "many requests, one JSON object a line (-: standard input)", 0, 0, NULL},
+    {"add-special-tokens", 0, FOR_TEXT, KIND_SET, AT(asked.add_special), NULL,
+     "add BOS/EOS to a text (default: as the tokenizer does)", NP_YES, 0, NULL},
+    {"no-add-special-tokens", 0, FOR_TEXT, KIND_SET, AT(asked.add_special), NULL, "add none", NP_NO, 0,
+     NULL},
+    {"parse-special", 0, FOR_TEXT, KIND_SET, AT(asked.parse_special), NULL,
+     "\"<|im_end|>\" in a text is that token (default)", NP_YES, 0, NULL},
+    {"no-parse-special", 0, FOR_TEXT, KIND_SET, AT(asked.parse_special), NULL, "it is plain text",
+     NP_NO, 0, NULL},
+    {"decode", 0, FOR_TOKENIZE, KIND_TEXT, AT(decode), "IDS", "print the text of these ids", 0, 0, NULL},
+    {"prompt", 0, FOR_GATHER, KIND_TEXT, AT(prompt), "P", "the prompt, with --response (ids with --ids)",
+     0, 0, NULL},
+    {"response", 0, FOR_GATHER, KIND_TEXT, AT(response), "R", "what is scored after the prompt", 0, 0,
+     NULL},
+    {"candidates", 0, FOR_GATHER, KIND_TEXT, AT(candidates), "IDS",
+     "\"1 2 3\", or @ids.npy: [K], or [rows, K] with -1 as padding", 0, 0, NULL},
+    {"top", 0, FOR_SCORE | FOR_NEXT, KIND_INT, AT(asked.top), "K",
+     "the K most likely tokens of each row (-1: the whole vocabulary)", -1, INT32_MAX, NULL},
+    {"entropy", 0, FOR_SCORE, KIND_SET, AT(asked.entropy), NULL, "entropy of each row", 1, 0, NULL},
+    {"tail", 0, FOR_GATHER, KIND_SET, AT(asked.tail), NULL,
+     "log of the mass that the candidates leave", 1, 0, NULL},
+    {"start", 0, FOR_SCORE | FOR_GATHER, KIND_INT, AT(asked.start), "N",
+     "first row; row N scores token N+1", 0, MAX_ROWS_ARG, NULL},
+    {"score-temperature", 0, FOR_ROWS, KIND_ABOVE0, AT(asked.score_temperature), "T",
+     "divide the logits by T before the softmax", 0, 0, NULL},
+    {"logprobs-mode", 0, FOR_ROWS, KIND_NAME, AT(asked.logprobs_mode), "MODE",
+     "raw_logprobs (default) or raw_logits", 0, 0, mode_names},
+    {"condition", 0, FOR_ROWS, KIND_NAME, AT(asked.condition), "C",
+     "bos or none before a text (default: as the tokenizer does)", 0, 0, condition_names},
+    {"unit", 0, FOR_SCORE | FOR_NEXT, KIND_NAME, AT(unit), "U", "nats (default) or bits", 0, 0,
+     unit_names},
+    {"lowest", 0, FOR_SCORE, KIND_INT, AT(n_lowest), "N", "only the N least likely tokens", 1, INT32_MAX,
+     NULL},
+    {"resume", 0, FOR_GATHER, KIND_SET, AT(resume), NULL,
+     "continue an interrupted run with -o OUT.npz", 1, 0, NULL},
+    {"output", 'o', FOR_ALL, KIND_TEXT, AT(output), "FILE", "write there (gather: .npy, .npz)", 0, 0,
+     NULL},
+    {"json", 0, FOR_ALL, KIND_SET, AT(json), NULL, "one JSON object per result and line", 1, 0, NULL},
+    {"timing", 0, FOR_ALL, KIND_SET, AT(timing), NULL, "at the end, one JSON line on standard error", 1,
+     0, NULL},
+    {"progress", 0, FOR_ALL, KIND_NAME, AT(progress), "WHEN", "auto (default) or never", 0, 0,
+     progress_names},
+    {"threads", 0, FOR_ALL, KIND_INT, AT(n_threads), "N", "default: one per core", 1, 4096, NULL},
+    {"context", 0, FOR_ROWS | FOR_INFO, KIND_INT, AT(n_context), "N",
+     "longest sequence in tokens (default: the model's own)", 1, INT32_MAX, NULL},
+    {"max-memory", 0, FOR_ALL, KIND_SIZE, AT(max_memory), "SIZE",
+     "bytes, or with K, M, G: refused up front when more is needed", 0, 0, NULL},
+    {"profile", 0, FOR_ALL, KIND_ONE_OF, AT(profile), "P", "f32", 0, 0, profile_names},
+    {"cpu", 0, FOR_ALL, KIND_CPU, AT(cpu), "LEVEL", "auto, ref, avx2 or avx512", 0, 0, NULL},
+    {"help", 'h', FOR_ALL, KIND_SET, AT(help), NULL, "this page", 1, 0, NULL},
+};
+#define N_OPTIONS (sizeof table / sizeof table[0])
+
+void options_init(struct options *options)
+{
+    *options = (struct options){.asked = {.start = NOT_GIVEN, .top = NOT_GIVEN, .score_temperature = 1}};
+}
+
+/* ---- names ------------------------------------------------------------------------------------ */
+
+int name_find(const char *const *names, const char *text, size_t n_bytes)
+{
+    for (int i = 0; names[i]; i++)
+        if (strlen(names[i]) == n_bytes && memcmp(names[i], text, n_bytes) == 0) return i;
+    return -1;
+}
+
+static size_t min3(size_t a, size_t b, size_t c)
+{
+    size_t least = a < b ? a : b;
+    return least < c ? least : c;
+}
+
+/* Levenshtein's distance, one row at a time. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    enum { MAX_WORD = 64 };
+    size_t row[MAX_WORD + 1], n_a = strlen(a), n_b = strlen(b);
+    if (n_a > MAX_WORD || n_b > MAX_WORD) return SIZE_MAX;
+    for (size_t j = 0; j <= n_b; j++) row[j] = j;
+    for (size_t i = 1; i <= n_a; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n_b; j++) {
+            size_t above = row[j];
+            row[j] = min3(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+            diagonal = above;
+        }
+    }
+    return row[n_b];
+}
+
+const char *name_nearest(const char *const *first, size_t count, size_t stride, const char *word)
+{
+    const char *nearest = NULL;
+    size_t least = 2 + strlen(word) / 3;
+    for (size_t i = 0; i < count; i++) {
+        const char *name = *(const char *const *)(const void *)((const char *)first + i * stride);
+        size_t distance = edit_distance(name, word);
+        if (distance < least) {
+            least = distance;
+            nearest = name;
+        }
+    }
+    return nearest;
+}
+
+/* ---- values ----------------------------------------------------------------------------------- */
+
+static bool read_int(const char *text, int64_t *value)
+{
+    char *end;
+    errno = 0;
+    *value = strtoll(text, &end, 10);
+    return errno == 0 && end != text && *end == 0 && !isspace((unsigned char)*text);
+}
+
+/* A decimal number; strtod alone would also take "nan", "inf" and hexadecimal. */
+static bool read_real(const char *text, char **end, double *value)
+{
+    size_t n = strspn(text, "0123456789.eE+-");
+    *value = strtod(text, end);
+    return n > 0 && *end != text && *end <= text + n && isfinite(*value);
+}
+
+static bool read_size(const char *text, uint64_t *value)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    double number;
+    if (!read_real(text, &end, &number) || number < 1) return false;
+    const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    if (*end && (!unit || end[1] != 0)) return false;
+    if (unit) number *= ldexp(1, 10 * (int)(unit - units + 1));
+    if (number >= ldexp(1, 62)) return false;
+    *value = (uint64_t)number;
+    return true;
+}
+
+static void join_names(const char *const *names, char *out, size_t n_bytes)
+{
+    size_t at = 0;
+    out[0] = 0;
+    for (int i = 0; names[i] && at < n_bytes; i++)
+        at += (size_t)snprintf(out + at, n_bytes - at, "%s%s", i ? ", " : "", names[i]);
+}
+
+static np_status store_int(const struct option *option, const char *text, void *to, np_error *err)
+{
+    int64_t value;
+    if (!read_int(text, &value))
+        return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "is not a whole number");
+    if (value < option->low || value > option->high)
+        return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "must lie between %lld and %lld",
+                         (long long)option->low, (long long)option->high);
+    *(int64_t *)to = value;
+    return NP_OK;
+}
+
+static np_status store_name(const struct option *option, const char *text, void *to, np_error *err)
+{
+    char list[160];
+    int place = name_find(option->names, text, strlen(text));
+    if (place < 0) {
+        join_names(option->names, list, sizeof list);
+        return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "is not one of: %s", list);
+    }
+    if (option->kind == KIND_NAME) *(int *)to = place + 1;
+    else *(const char **)to = text;
+    return NP_OK;
+}
+
+static np_status store(const struct option *option, const char *text, struct options *options,
+                       np_error *err)
+{
+    void *to = (char *)options + option->at;
+    enum cpu_level level;
+    const char *reason;
+    char *end;
+    switch (option->kind) {
+    case KIND_SET: *(int *)to = (int)option->low; return NP_OK;
+    case KIND_TEXT: *(const char **)to = text; return NP_OK;
+    case KIND_INT: return store_int(option, text, to, err);
+    case KIND_NAME:
+    case KIND_ONE_OF: return store_name(option, text, to, err);
+    case KIND_SIZE:
+        if (read_size(text, to)) return NP_OK;
+        return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "is not a size such as 800M or 1.5G");
+    case KIND_ABOVE0:
+        if (read_real(text, &end, to) && *end == 0 && *(double *)to > 0) return NP_OK;
+        return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "must be a finite number above 0");
+    case KIND_CPU:
+        *(const char **)to = text;
+        return cpu_choose(text, &level, &reason, err);
+    }
+    return NP_EINTERNAL;
+}
+
+/* ---- the parser ------------------------------------------------------------------------------- */
+
+static const struct option *find_long(const char *name, size_t n_bytes, unsigned command)
+{
+    for (size_t i = 0; i < N_OPTIONS; i++)
+        if (table[i].commands & command && strlen(table[i].name) == n_bytes &&
+            memcmp(table[i].name, name, n_bytes) == 0)
+            return &table[i];
+    return NULL;
+}
+
+static const struct option *find_letter(char letter, unsigned command)
+{
+    for (size_t i = 0; i < N_OPTIONS; i++)
+        if (table[i].commands & command && table[i].letter && table[i].letter == letter)
+            return &table[i];
+    return NULL;
+}
+
+static np_status unknown(const char *arg, size_t n_bytes, unsigned command, np_error *err)
+{
+    const char *mine[N_OPTIONS];
+    char word[80];
+    size_t count = 0;
+    for (size_t i = 0; i < N_OPTIONS; i++)
+        if (table[i].commands & command) mine[count++] = table[i].name;
+    snprintf(word, sizeof word, "%.*s", (int)(n_bytes < 79 ? n_bytes : 79), arg);
+    const char *name = word + strspn(word, "-");
+    const char *nearest = word[1] == '-' ? name_nearest(mine, count, sizeof mine[0], name) : NULL;
+    if (find_long(name, strlen(name), FOR_ALL))
+        return error_set(err, NP_EINPUT, word, NO_OFFSET, "is an option of another command");
+    if (nearest)
+        return error_set(err, NP_EINPUT, word, NO_OFFSET, "unknown option; did you mean --%s?", nearest);
+    return error_set(err, NP_EINPUT, word, NO_OFFSET,
+                     "unknown option; --help lists them, -- stands before a text that begins with -");
+}
+
+static np_status positional(struct options *options, const char *text, np_error *err)
+{
+    if (options->text)
+        return error_set(err, NP_EINPUT, text, NO_OFFSET, "one text is expected; quote it: \"...\"");
+    options->text = text;
+    return NP_OK;
+}
+
+/* One option at args[*i]; moves *i to its last argument. */
+static np_status one_option(struct options *options, unsigned command, int n_args, char **args, int *i,
+                            np_error *err)
+{
+    const char *arg = args[*i], *value = NULL;
+    const struct option *option;
+    size_t n_name = strcspn(arg, "=");
+    if (arg[1] == '-') {
+        option = find_long(arg + 2, n_name - 2, command);
+        if (arg[n_name]) value = arg + n_name + 1;
+    } else {
+        option = find_letter(arg[1], command);
+        n_name = 2;
+        if (arg[2]) value = arg + 2;
+    }
+    if (!option) return unknown(arg, arg[1] == '-' ? n_name : strlen(arg), command, err);
+    char shown[40];
+    snprintf(shown, sizeof shown, "--%s", option->name);
+    if (option->kind == KIND_SET && value)
+        return error_set(err, NP_EINPUT, shown, NO_OFFSET, "takes no value");
+    if (option->kind != KIND_SET && !value) {
+        if (*i + 1 >= n_args)
+            return error_set(err, NP_EINPUT, shown, NO_OFFSET, "needs a value: %s", option->argument);
+        value = args[++*i];
+    }
+    np_error why = {0};
+    if (store(option, value, options, &why) == NP_OK) return NP_OK;
+    return error_set(err, NP_EINPUT, shown, NO_OFFSET, "\"%.60s\" %s", value, why.message);
+}
+
+np_status options_parse(struct options *options, unsigned command, int n_args, char **args, np_error *err)
+{
+    bool only_texts = false;
+    for (int i = 0; i < n_args; i++) {
+        if (!only_texts && strcmp(args[i], "--") == 0) only_texts = true;
+        else if (only_texts || args[i][0] != '-' || args[i][1] == 0)
+            TRY(positional(options, args[i], err));
+        else TRY(one_option(options, command, n_args, args, &i, err));
+    }
+    return NP_OK;
+}
+
+void options_help(struct buf *out, unsigned command)
+{
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        const struct option *option = &table[i];
+        char left[48], letter[8] = "    ";
+        if (!(option->commands & command)) continue;
+        if (option->letter) snprintf(letter, sizeof letter, "-%c, ", option->letter);
+        snprintf(left, sizeof left, "%s--%s%s%s", letter, option->name, option->argument ? " " : "",
+                 option->argument ? option->argument : "");
+        /* A name too wide for its column pushes its help to the next line. */
+        buf_printf(out, strlen(left) > 26 ? "  %s\n%30s%s\n" : "  %-26s%s%s\n", left,
+                   strlen(left) > 26 ? "" : "  ", option->help);
+    }
+}

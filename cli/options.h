@@ -1,0 +1,67 @@
+/*
+ * options.h - the command line as values. One table (options.c) holds every option of every command: adding
+ * one is one row there and one member here.
+ *
+ * `struct asked` is what an option and a field of a JSON request have in common: the options are the
+ * defaults of every request, a field of the request overrides them.
+ */
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include "base/buf.h"
+
+/* Which commands take an option. */
+enum {
+    FOR_TOKENIZE = 1,
+    FOR_SCORE = 2,
+    FOR_NEXT = 4,
+    FOR_GATHER = 8,
+    FOR_INFO = 16,
+    FOR_ROWS = FOR_SCORE | FOR_NEXT | FOR_GATHER,
+    FOR_TEXT = FOR_TOKENIZE | FOR_ROWS,
+    FOR_ALL = FOR_TEXT | FOR_INFO
+};
+
+#define NOT_GIVEN (-2) /* start, top */
+
+struct asked {
+    int64_t start, top;              /* NOT_GIVEN: the command's own */
+    double score_temperature;
+    int condition, add_special, parse_special; /* np_condition, np_choice */
+    int logprobs_mode;               /* place in mode_names + 1; 0: not given */
+    int entropy, tail;
+};
+
+struct options {
+    struct asked asked;
+    const char *model, *profile, *cpu;
+    int64_t n_threads, n_context;
+    uint64_t max_memory;
+    const char *file, *jsonl, *output;
+    const char *decode, *prompt, *response, *candidates;
+    int ids, json, timing, resume, help, version;
+    int progress, unit;              /* place in the names + 1 */
+    int64_t n_lowest;
+    const char *text;                /* the positional argument, NULL without one */
+};
+
+extern const char *const condition_names[]; /* each list ends with NULL */
+extern const char *const mode_names[];
+enum { UNIT_NATS = 1, UNIT_BITS = 2, PROGRESS_NEVER = 2 };
+
+void options_init(struct options *options);
+
+/* Reads argv[0..n_args) for the command of bit `command`. NP_EINPUT: a usage error, with the option in
+ * err->where. Strings are borrowed from argv. */
+np_status options_parse(struct options *options, unsigned command, int n_args, char **args, np_error *err);
+
+/* The list for --help. */
+void options_help(struct buf *out, unsigned command);
+
+/* The place of `text` in a NULL-ended list of names, or -1. */
+int name_find(const char *const *names, const char *text, size_t n_bytes);
+
+/* The entry nearest to `word` by edit distance, NULL when none is near. Names lie `stride` bytes apart. */
+const char *name_nearest(const char *const *first, size_t count, size_t stride, const char *word);
+
+#endif
