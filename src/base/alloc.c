@@ -13,6 +13,7 @@
 #define BIG_FROM_BYTES ((size_t)4 << 20)
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
 #define ALIGN_BYTES ((size_t)64)
+#define MAX_BYTES (SIZE_MAX / 4) /* what is above is refused here, so that round_up cannot wrap */
 
 static atomic_uint_fast64_t n_calls;
 static atomic_int_fast64_t calls_to_failure;
@@ -37,13 +38,14 @@ void alloc_fail_after(uint64_t n)
 
 void *mem_alloc(size_t count, size_t size_bytes)
 {
+    if (size_bytes && count > MAX_BYTES / size_bytes) return NULL;
     if (!alloc_allowed()) return NULL;
     return count && size_bytes ? calloc(count, size_bytes) : calloc(1, 1);
 }
 
 void *mem_resize(void *memory, size_t n_bytes)
 {
-    if (!alloc_allowed()) return NULL;
+    if (n_bytes > MAX_BYTES || !alloc_allowed()) return NULL;
     return realloc(memory, n_bytes ? n_bytes : 1);
 }
 
@@ -76,7 +78,7 @@ static void *map_aligned(size_t n_bytes)
 
 void *big_alloc(size_t n_bytes)
 {
-    if (n_bytes > SIZE_MAX / 2 || !alloc_allowed()) return NULL;
+    if (n_bytes > MAX_BYTES || !alloc_allowed()) return NULL;
     if (n_bytes >= BIG_FROM_BYTES) return map_aligned(round_up(n_bytes, HUGE_PAGE_BYTES));
     size_t rounded = round_up(n_bytes ? n_bytes : 1, ALIGN_BYTES);
     void *memory = aligned_alloc(ALIGN_BYTES, rounded);

@@ -141,6 +141,7 @@ static void single_blocks(void **state)
     assert_zero(memory, 15);
     memory = mem_resize(memory, 100);
     assert_zero(memory, 15);
+    assert_null(mem_resize(memory, SIZE_MAX));
     memory = mem_resize(memory, 0);
     assert_non_null(memory);
     mem_free(memory);
