@@ -53,6 +53,7 @@ static void crc_init(uint32_t table[8][256])
 /* crc: 0 at first. */
 static uint32_t crc_add(uint32_t table[8][256], uint32_t crc, const void *bytes, size_t n_bytes)
 {
+    if (!n_bytes) return crc; /* bytes may be NULL */
     const uint8_t *at = bytes, *end = at + n_bytes;
     crc = ~crc;
     for (; end - at >= 8; at += 8) {

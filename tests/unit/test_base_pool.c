@@ -148,7 +148,7 @@ static void signals_go_to_the_caller(void **state)
 #endif
 
 /* Bit 0: results round to nearest; bit 1: subnormal results live; bit 2: subnormal operands do. */
-static int arithmetic(void)
+__attribute__((noinline)) static int arithmetic(void)
 {
     volatile float one = 1, three = 3, least_normal = 0x1p-126f, half = 0.5f, subnormal = 0x1p-140f,
                    scale = 0x1p60f;
