@@ -47,8 +47,9 @@ np_status jsonread(const char *bytes, size_t n_bytes, const char *where, int64_t
     *out = NULL;
     TRY(scan(bytes, n_bytes, where, offset, err));
     json_t *root = json_loadb(bytes, n_bytes, JSON_REJECT_DUPLICATES, &error);
-    if (!root && json_error_code(&error) == json_error_out_of_memory)
-        return error_nomem(err, where, n_bytes);
+    bool no_memory = !root && (!error.text[0] || /* it does not always say so */
+                               json_error_code(&error) == json_error_out_of_memory);
+    if (no_memory) return error_nomem(err, where, n_bytes);
     for (char *c = error.text; *c; c++)
         if ((unsigned char)*c < ' ') *c = ' '; /* it cites the text */
     if (!root)

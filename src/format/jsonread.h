@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 #define JSONREAD_MAX_DEPTH 64
-#define JSONREAD_MAX_VALUES ((size_t)2 << 20)
+#define JSONREAD_MAX_VALUES ((size_t)1 << 20) /* 16 for each of the tensors that are allowed */
 
 /* Parses a whole text; duplicate keys, trailing bytes, integers above 63 bits and invalid UTF-8 are refused.
  * offset: where the text begins in the file, for the error. *out is released with json_decref. */
