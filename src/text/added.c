@@ -1,0 +1,98 @@
+/*
+ * added.c - finds added tokens.
+ *
+ * The set is sorted by bytes; at each place the range of tokens that agree with the text so far is narrowed
+ * byte by byte, so a place costs at most the longest token times a binary search.
+ *
+ * Surprise, taken over from `tokenizers`: a match that is thrown away (a single word inside a longer one) is
+ * stepped over as a whole, and a shorter token inside it is not looked for.
+ */
+#include "text/added.h"
+#include "text/unicode.h"
+
+static int by_bytes(const void *left, const void *right)
+{
+    const struct added_token *a = left, *b = right;
+    int order = memcmp(a->bytes, b->bytes, a->n_bytes < b->n_bytes ? a->n_bytes : b->n_bytes);
+    if (order) return order;
+    if (a->n_bytes != b->n_bytes) return a->n_bytes < b->n_bytes ? -1 : 1;
+    return (a->id > b->id) - (a->id < b->id);
+}
+
+void added_seal(struct added_set *set)
+{
+    size_t n = 0;
+    if (set->n_tokens) qsort(set->tokens, set->n_tokens, sizeof *set->tokens, by_bytes);
+    for (size_t i = 0; i < set->n_tokens; i++) {
+        const struct added_token *token = &set->tokens[i];
+        if (n && set->tokens[n - 1].n_bytes == token->n_bytes &&
+            !memcmp(set->tokens[n - 1].bytes, token->bytes, token->n_bytes))
+            continue;
+        set->tokens[n++] = *token;
+    }
+    set->n_tokens = n;
+    size_t at = 0;
+    for (unsigned b = 0; b < 256; b++) {
+        set->first[b] = (uint32_t)at;
+        while (at < n && (unsigned char)set->tokens[at].bytes[0] == b) at++;
+    }
+    set->first[256] = (uint32_t)n;
+}
+
+/* First token of [low, high) whose byte at `depth` is at least b; all agree before it. */
+static size_t lower_bound(const struct added_set *set, size_t low, size_t high, size_t depth, unsigned b)
+{
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct added_token *token = &set->tokens[middle];
+        if (token->n_bytes <= depth || (unsigned char)token->bytes[depth] < b) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+static const struct added_token *longest_at(const struct added_set *set, const char *text, size_t n,
+                                            bool parse_special)
+{
+    const struct added_token *best = NULL;
+    size_t low = set->first[(unsigned char)text[0]], high = set->first[(unsigned char)text[0] + 1];
+    for (size_t depth = 1; low < high; depth++) {
+        const struct added_token *token = &set->tokens[low];
+        if (token->n_bytes == depth && (parse_special || !token->special)) best = token;
+        if (depth == n) break;
+        unsigned b = (unsigned char)text[depth];
+        low = lower_bound(set, low, high, depth, b);
+        high = lower_bound(set, low, high, depth, b + 1);
+    }
+    return best;
+}
+
+static bool is_alone(const char *text, size_t n, size_t begin, size_t end)
+{
+    uint32_t c;
+    if (utf8_last(text, begin, &c) && unicode_is_word(c)) return false;
+    return end == n || !utf8_read(text + end, n - end, &c) || !unicode_is_word(c);
+}
+
+const struct added_token *added_find(const struct added_set *set, const char *text, size_t n, size_t from,
+                                     bool parse_special, size_t *begin, size_t *end)
+{
+    uint32_t c;
+    size_t length;
+    for (size_t at = from; set->n_tokens && at < n;) {
+        const struct added_token *token = longest_at(set, text + at, n - at, parse_special);
+        if (!token || (token->single_word && !is_alone(text, n, at, at + token->n_bytes))) {
+            at += token ? token->n_bytes : 1;
+            continue;
+        }
+        *begin = at;
+        *end = at + token->n_bytes;
+        while (token->lstrip && *begin > from && (length = utf8_last(text + from, *begin - from, &c)) &&
+               unicode_is_space(c))
+            *begin -= length;
+        while (token->rstrip && *end < n && (length = utf8_read(text + *end, n - *end, &c)) && unicode_is_space(c))
+            *end += length;
+        return token;
+    }
+    return NULL;
+}
