@@ -4,7 +4,7 @@
  * the input is; since no bit depends on the batch, where it is cut is free. A request that cannot be asked
  * keeps its place and gets an error there.
  */
-#include "cli.h"
+#include "requests.h"
 #include "parts.h"
 #include "source.h"
 
@@ -30,10 +30,10 @@ struct loop {
     struct cli *cli;
     const struct asker *asker;
     struct source source;
-    bool many;                /* --jsonl */
+    bool many; /* --jsonl */
     bool ended;
     size_t n_read;
-    char *file_text;          /* -f */
+    char *file_text; /* -f */
     size_t n_file_bytes;
     struct question defaults; /* candidates of the command line, and its options */
     struct arena arena;       /* owns them */
@@ -52,10 +52,11 @@ static np_status check_options(const struct options *options, unsigned command, 
     int n_inputs = (options->text != NULL) + (options->file != NULL) + (options->jsonl != NULL) +
                    (options->prompt || options->response) + (options->decode != NULL);
     if (n_inputs == 0)
-        return usage(err, NULL, command == FOR_GATHER
-                                    ? "nothing to score; give --prompt and --response, a text, -f FILE "
-                                      "or --jsonl FILE"
-                                    : "no text; give one in quotes, -f FILE or --jsonl FILE");
+        return usage(err, NULL,
+                     command == FOR_GATHER
+                         ? "nothing to score; give --prompt and --response, a text, -f FILE "
+                           "or --jsonl FILE"
+                         : "no text; give one in quotes, -f FILE or --jsonl FILE");
     if (n_inputs > 1) return usage(err, NULL, "one input only: a text, -f, --jsonl or a prompt");
     if (!options->prompt != !options->response)
         return usage(err, options->prompt ? "--response" : "--prompt", "is missing");
@@ -90,7 +91,8 @@ static np_status loop_open(struct loop *loop, np_error *err)
         return source_open(&loop->source, options->jsonl, err);
     }
     if (options->file)
-        return source_read_all(options->file, MAX_TEXT_BYTES, &loop->file_text, &loop->n_file_bytes, err);
+        return source_read_all(options->file, MAX_TEXT_BYTES, &loop->file_text, &loop->n_file_bytes,
+                               err);
     return NP_OK;
 }
 
@@ -100,10 +102,10 @@ static np_status question_from_options(struct loop *loop, struct question *quest
     const struct options *options = &loop->cli->options;
     struct arena *arena = &loop->batch.arena;
     np_error *err = &question->error;
-    const char *text = options->decode     ? options->decode
-                       : options->prompt   ? options->prompt
-                       : loop->file_text   ? loop->file_text
-                                           : options->text;
+    const char *text = options->decode   ? options->decode
+                       : options->prompt ? options->prompt
+                       : loop->file_text ? loop->file_text
+                                         : options->text;
     size_t n_bytes = text == loop->file_text ? loop->n_file_bytes : strlen(text);
     const char *response = options->response;
     if (!options->ids && !options->decode) {
@@ -164,7 +166,8 @@ static np_status question_finish(struct loop *loop, struct question *question)
     np_request *request = &question->request;
     np_error *err = &question->error;
     if (!question->text && !question->has_ids)
-        return error_set(err, NP_EINPUT, "prompt", NO_OFFSET, "is missing; give prompt or token_ids");
+        return error_set(err, NP_EINPUT, "prompt", NO_OFFSET,
+                         "is missing; give prompt or token_ids");
     if (asked->condition && asked->add_special)
         return error_set(err, NP_EINPUT, "condition", NO_OFFSET,
                          "cannot stand together with add_special_tokens");
@@ -228,7 +231,11 @@ static void batch_read(struct loop *loop)
 
 static const char *error_type(np_status status, int *code)
 {
-    static const struct { np_status status; const char *type; int code; } types[] = {
+    static const struct {
+        np_status status;
+        const char *type;
+        int code;
+    } types[] = {
         {NP_EINPUT, "BadRequestError", 400},
         {NP_ELIMIT, "BadRequestError", 400},
         {NP_EUNSUPPORTED, "NotImplementedError", 501},
@@ -245,9 +252,12 @@ void json_id(struct json *json, const struct question *question)
 {
     if (question->line == 0) return;
     json_key(json, "id");
-    if (!question->id) json_int(json, (int64_t)question->number);
-    else if (question->id_is_text) json_str(json, question->id);
-    else json_int(json, question->id_int);
+    if (!question->id)
+        json_int(json, (int64_t)question->number);
+    else if (question->id_is_text)
+        json_str(json, question->id);
+    else
+        json_int(json, question->id_int);
 }
 
 static void print_error(struct loop *loop, const struct question *question, const np_error *why)
@@ -286,7 +296,8 @@ static void print_answer(struct loop *loop, struct question *question, np_result
     const struct asker *asker = loop->asker;
     np_error err = question->error;
     if (err.status == NP_OK && result) err = result->error;
-    if (err.status == NP_OK && asker->deliver) asker->deliver(cli, question, result, &err);
+    if (err.status == NP_OK && asker->deliver)
+        asker->deliver(cli, question, result, &err);
     else if (err.status == NP_OK && (cli->options.json || loop->many)) {
         if (asker->json(cli, question, result, &err) == NP_OK) buf_puts(&cli->text, "\n");
     } else if (err.status == NP_OK) {
@@ -364,11 +375,40 @@ static void loop_run(struct loop *loop)
     }
 }
 
+/* Opens everything in the order in which a mistake is cheapest: the command line first. */
+static int loop_begin(struct loop *loop)
+{
+    struct cli *cli = loop->cli;
+    np_error err = {0};
+    if (loop_open(loop, &err) != NP_OK) {
+        complain_error(cli->command->name, &err);
+        return EXIT_USAGE;
+    }
+    int status = workplace_open_model(cli);
+    if (status == EXIT_DONE && loop->asker->runs) status = workplace_open_engine(cli);
+    if (status != EXIT_DONE) return status;
+    if (loop->asker->begin && loop->asker->begin(cli, &err) != NP_OK) {
+        complain_error(cli->command->name, &err);
+        return EXIT_USAGE;
+    }
+    return output_open(&cli->out, cli->options.output) ? EXIT_DONE : EXIT_REQUEST;
+}
+
+/* The file of -o gets its name when all was answered; after a signal it goes. */
+static int loop_end(struct loop *loop, int status)
+{
+    struct cli *cli = loop->cli;
+    int number = workplace_signal();
+    bool good = output_close(&cli->out, number == 0);
+    if (number) return EXIT_SIGNAL + number;
+    if (cli->out.closed_pipe) return EXIT_DONE;
+    return good ? status : EXIT_REQUEST;
+}
+
 int requests_answer(struct cli *cli, const struct asker *asker)
 {
     /* Large: its batch holds all requests that run together. */
     struct loop *loop = calloc(1, sizeof *loop);
-    np_error err = {0};
     if (!loop) {
         complain("memory", "none left for the first batch");
         return EXIT_REQUEST;
@@ -378,24 +418,10 @@ int requests_answer(struct cli *cli, const struct asker *asker)
     loop->source.fd = -1;
     buf_init(&cli->text, MAX_ANSWER_BYTES);
     json_init(&cli->json, &cli->text);
-    int status = EXIT_USAGE;
-    if (loop_open(loop, &err) != NP_OK) complain_error(cli->command->name, &err);
-    else status = workplace_open_model(cli);
-    if (status == EXIT_DONE && asker->runs) status = workplace_open_engine(cli);
-    if (status == EXIT_DONE && !output_open(&cli->out, cli->options.output)) status = EXIT_REQUEST;
-    if (status == EXIT_DONE && asker->begin && asker->begin(cli, &err) != NP_OK) {
-        complain_error(cli->command->name, &err);
-        status = EXIT_USAGE;
-    }
+    int status = loop_begin(loop);
     if (status == EXIT_DONE) {
         loop_run(loop);
-        status = cli->status;
-        if (workplace_signal()) status = EXIT_SIGNAL + workplace_signal();
-    }
-    if (cli->out.file) {
-        bool interrupted = workplace_signal() != 0;
-        if (!output_close(&cli->out, !interrupted) && !cli->out.closed_pipe && status < EXIT_SIGNAL)
-            status = EXIT_REQUEST;
+        status = loop_end(loop, cli->status);
     }
     source_close(&loop->source);
     buf_free(&cli->text);

@@ -24,9 +24,9 @@ enum { EXIT_DONE = 0, EXIT_REQUEST = 1, EXIT_USAGE = 2, EXIT_MODEL = 3, EXIT_SIG
 /* Where results go: standard output, or a file that is written beside its name and renamed when whole. */
 struct output {
     FILE *file;
-    char *path, *temporary;   /* NULL for standard output */
-    bool closed_pipe;         /* the reader has left: end quietly */
-    bool failed;              /* already complained about */
+    char *path, *temporary; /* NULL for standard output */
+    bool closed_pipe;       /* the reader has left: end quietly */
+    bool failed;            /* already complained about */
     bool colour;
 };
 
@@ -71,7 +71,7 @@ void complain_error(const char *what, const np_error *err);
 int workplace_open_model(struct cli *cli);
 int workplace_open_engine(struct cli *cli); /* from here on Ctrl-C cancels the running call */
 void workplace_close(struct cli *cli);
-int workplace_signal(void);                 /* the signal that asked for an end, 0 for none */
+int workplace_signal(void); /* the signal that asked for an end, 0 for none */
 double seconds_now(void);
 
 /* A bar on standard error, drawn when it is a terminal and the work takes more than a second. */
@@ -89,7 +89,7 @@ void progress_end(struct progress *progress);
 bool output_open(struct output *out, const char *path); /* NULL: standard output */
 bool output_write(struct output *out, const void *bytes, size_t n_bytes);
 bool output_flush(struct output *out);
-bool output_close(struct output *out, bool keep);       /* keep: rename into place, else remove */
+bool output_close(struct output *out, bool keep); /* keep: rename into place, else remove */
 
 /* Hands what cli->text holds to the output when that is over 1 MiB (or `all`). */
 bool output_spill(struct cli *cli, bool all);
@@ -105,65 +105,7 @@ void visible_logprob(struct cli *cli, double value);
 void json_token(struct cli *cli, int32_t token_id); /* its text, null without a tokenizer */
 void json_ids(struct json *json, const char *key, const int32_t *ids, size_t count);
 void json_finite(struct json *json, const char *key, double value); /* null when it is not finite */
-void json_conditions(struct cli *cli, const np_request *request); /* mode, model, profile, numerics */
-
-/* ---- requests ---------------------------------------------------------------------------------- */
-
-/* One request as it was read; memory belongs to the batch's arena. */
-struct question {
-    np_request request;       /* filled by question_finish */
-    struct asked asked;
-    size_t number;            /* among the requests, from 0 */
-    size_t line;              /* of the --jsonl file, from 1; 0: the command line */
-    const char *id;           /* as given, or NULL */
-    bool id_is_text;
-    int64_t id_int;
-    uint64_t hash;            /* of the line */
-    const char *text, *response_text;
-    size_t n_bytes, n_response_bytes;
-    const int32_t *token_ids, *response_ids;
-    size_t n_tokens, n_response;
-    bool has_ids, has_response_ids;
-    const int32_t *candidate_ids;
-    size_t n_candidates, n_candidate_rows;
-    float temperature;
-    np_error error;           /* why it cannot be asked */
-};
-
-/* How a command uses the loop. */
-struct asker {
-    bool runs;                /* through np_run; else `json` and `table` get a NULL result */
-    /* Once, when the model is open; may be NULL. */
-    np_status (*begin)(struct cli *cli, np_error *err);
-    /* Completes the request (what is wanted of each row). */
-    np_status (*prepare)(struct cli *cli, struct question *question, struct arena *arena, np_error *err);
-    /* Print into cli->text. */
-    np_status (*json)(struct cli *cli, struct question *question, np_result *result, np_error *err);
-    np_status (*table)(struct cli *cli, struct question *question, np_result *result, np_error *err);
-    /* Instead of printing, when not NULL. */
-    np_status (*deliver)(struct cli *cli, struct question *question, np_result *result, np_error *err);
-    /* Whether this request is done already (--resume); may be NULL. */
-    bool (*done)(struct cli *cli, struct question *question);
-};
-
-/* Opens the model and the output, answers all requests in their order, and returns the exit status. */
-int requests_answer(struct cli *cli, const struct asker *asker);
-
-/* "id": as given, or the number of the request; nothing for the request of the command line. */
-void json_id(struct json *json, const struct question *question);
-
-/* fields.c: one line of JSON into a question that holds the defaults; the error is left in it too. */
-np_status fields_read(struct question *question, unsigned command, const char *line, size_t n_bytes,
-                      struct arena *arena);
-
-/* ids.c: "1 2, 3"; where: the name for errors ("token_ids"). Arrays belong to the arena. */
-np_status ids_parse(const char *text, size_t n_bytes, const char *where, struct arena *arena,
-                    const int32_t **ids, size_t *n_ids, np_error *err);
-/* The bytes of a .npy file as candidates: [K] or [rows, K]. */
-np_status ids_from_npy(const char *bytes, size_t n_bytes, const char *where, struct arena *arena,
-                       struct question *question, np_error *err);
-/* Standard base64; the error names the byte. */
-np_status base64_decode(const char *text, size_t n_bytes, const char *where, struct arena *arena,
-                        char **bytes, size_t *n_decoded, np_error *err);
+void json_conditions(struct cli *cli,
+                     const np_request *request); /* mode, model, profile, numerics */
 
 #endif

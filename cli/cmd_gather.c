@@ -3,16 +3,17 @@
  * those of the response whatever their texts would merge to; nobody has to count tokens. No EOS is put
  * between them, even where the tokenizer would end a text with one.
  */
-#include "cli.h"
+#include "requests.h"
 #include "parts.h"
 #include "base/npy.h"
 
-static np_status encode(struct cli *cli, const struct question *question, const char *text, size_t n_bytes,
-                        bool bos, struct arena *arena, const int32_t **ids, size_t *n_ids, np_error *err)
+static np_status encode(struct cli *cli, const struct question *question, const char *text,
+                        size_t n_bytes, bool bos, struct arena *arena, const int32_t **ids,
+                        size_t *n_ids, np_error *err)
 {
     np_tokens tokens;
-    TRY(np_tokenize(cli->model, text, n_bytes, NP_NO, (np_choice)question->asked.parse_special, &tokens,
-                    err));
+    TRY(np_tokenize(cli->model, text, n_bytes, NP_NO, (np_choice)question->asked.parse_special,
+                    &tokens, err));
     int32_t *list = arena_push_array(arena, tokens.n_tokens + bos + 1, sizeof *list);
     if (list) {
         if (bos) list[0] = cli->info.bos_id;
@@ -24,18 +25,19 @@ static np_status encode(struct cli *cli, const struct question *question, const 
     return list ? NP_OK : error_nomem(err, "token ids", tokens.n_tokens * sizeof *list);
 }
 
-static np_status encode_both(struct cli *cli, struct question *question, struct arena *arena, np_error *err)
+static np_status encode_both(struct cli *cli, struct question *question, struct arena *arena,
+                             np_error *err)
 {
     const struct asked *asked = &question->asked;
-    bool bos = asked->condition == NP_CONDITION_BOS ||
-               (asked->condition == NP_CONDITION_DEFAULT && asked->add_special != NP_NO &&
-                cli->info.adds_bos);
+    bool bos =
+        asked->condition == NP_CONDITION_BOS || (asked->condition == NP_CONDITION_DEFAULT &&
+                                                 asked->add_special != NP_NO && cli->info.adds_bos);
     if (bos && cli->info.bos_id < 0)
         return error_set(err, NP_EINPUT, "condition", NO_OFFSET,
                          "the model has no beginning-of-sequence token");
     if (!question->has_ids)
-        TRY(encode(cli, question, question->text, question->n_bytes, bos, arena, &question->token_ids,
-                   &question->n_tokens, err));
+        TRY(encode(cli, question, question->text, question->n_bytes, bos, arena,
+                   &question->token_ids, &question->n_tokens, err));
     if (!question->has_response_ids)
         TRY(encode(cli, question, question->response_text, question->n_response_bytes, false, arena,
                    &question->response_ids, &question->n_response, err));
@@ -66,7 +68,8 @@ static np_status join_response(struct cli *cli, struct question *question, struc
     return NP_OK;
 }
 
-static np_status prepare(struct cli *cli, struct question *question, struct arena *arena, np_error *err)
+static np_status prepare(struct cli *cli, struct question *question, struct arena *arena,
+                         np_error *err)
 {
     np_request *request = &question->request;
     if (question->response_text || question->has_response_ids)
@@ -99,7 +102,8 @@ static void print_scores(struct cli *cli, const np_result *result)
     json_end(json, ']');
 }
 
-static np_status as_json(struct cli *cli, struct question *question, np_result *result, np_error *err)
+static np_status as_json(struct cli *cli, struct question *question, np_result *result,
+                         np_error *err)
 {
     struct json *json = &cli->json;
     const int32_t *scored = result->n_rows ? result->token_ids + result->start + 1 : NULL;
@@ -123,7 +127,8 @@ static np_status as_json(struct cli *cli, struct question *question, np_result *
 }
 
 /* One line per candidate; a row's number and token stand on its first. */
-static void table_row(struct cli *cli, const struct question *question, const np_result *result, size_t j)
+static void table_row(struct cli *cli, const struct question *question, const np_result *result,
+                      size_t j)
 {
     struct buf *out = &cli->text;
     const np_request *request = &question->request;
@@ -132,7 +137,8 @@ static void table_row(struct cli *cli, const struct question *question, const np
     for (size_t k = 0; k < result->n_candidates && output_spill(cli, false); k++) {
         int32_t id = request->candidate_ids[first + k];
         if (id < 0) continue;
-        if (named) buf_printf(out, "%31s", "");
+        if (named)
+            buf_printf(out, "%31s", "");
         else {
             buf_printf(out, "%6zu  ", result->start + j);
             visible_token(cli, result->token_ids[result->start + j + 1], 22);
@@ -152,10 +158,11 @@ static void table_row(struct cli *cli, const struct question *question, const np
     }
 }
 
-static np_status as_table(struct cli *cli, struct question *question, np_result *result, np_error *err)
+static np_status as_table(struct cli *cli, struct question *question, np_result *result,
+                          np_error *err)
 {
-    buf_printf(&cli->text, "%s%6s  %-22s %8s  %-26s %10s%s\n", cli->out.colour ? "\033[1m" : "", "row",
-               "scores token", "id", "candidate",
+    buf_printf(&cli->text, "%s%6s  %-22s %8s  %-26s %10s%s\n", cli->out.colour ? "\033[1m" : "",
+               "row", "scores token", "id", "candidate",
                question->request.logprobs_mode == NP_RAW_LOGITS ? "logit" : "logprob",
                cli->out.colour ? "\033[0m" : "");
     for (size_t j = 0; j < result->n_rows && output_spill(cli, false); j++)
@@ -166,7 +173,8 @@ static np_status as_table(struct cli *cli, struct question *question, np_result 
 
 /* ---- arrays ----------------------------------------------------------------------------------- */
 
-static np_status deliver_npy(struct cli *cli, struct question *question, np_result *result, np_error *err)
+static np_status deliver_npy(struct cli *cli, struct question *question, np_result *result,
+                             np_error *err)
 {
     uint64_t shape[2] = {result->n_rows, result->n_candidates};
     size_t n_bytes = result->n_rows * result->n_candidates * sizeof(float);
@@ -176,7 +184,8 @@ static np_status deliver_npy(struct cli *cli, struct question *question, np_resu
     return NP_OK;
 }
 
-static np_status deliver_part(struct cli *cli, struct question *question, np_result *result, np_error *err)
+static np_status deliver_part(struct cli *cli, struct question *question, np_result *result,
+                              np_error *err)
 {
     return parts_add(cli->parts, question, result, err);
 }
@@ -197,11 +206,13 @@ static np_status describe_run(struct cli *cli, char *line, size_t n_bytes, np_er
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++)
         hash = hash_bytes(hash, given[i] ? given[i] : "", given[i] ? strlen(given[i]) + 1 : 0);
     snprintf(line, n_bytes,
-             "nepit-parts 1 model %016llx numerics %s profile %s start %lld temperature %.17g condition %d "
+             "nepit-parts 1 model %016llx numerics %s profile %s start %lld temperature %.17g "
+             "condition %d "
              "special %d %d mode %d tail %d ids %d texts %016llx",
-             (unsigned long long)fingerprint, np_numerics(), cli->info.profile, (long long)asked->start,
-             asked->score_temperature, asked->condition, asked->add_special, asked->parse_special,
-             asked->logprobs_mode, asked->tail, options->ids, (unsigned long long)hash);
+             (unsigned long long)fingerprint, np_numerics(), cli->info.profile,
+             (long long)asked->start, asked->score_temperature, asked->condition,
+             asked->add_special, asked->parse_special, asked->logprobs_mode, asked->tail,
+             options->ids, (unsigned long long)hash);
     return NP_OK;
 }
 
@@ -223,8 +234,11 @@ int command_gather(struct cli *cli)
     static const struct asker print = {
         .runs = true, .prepare = prepare, .json = as_json, .table = as_table};
     static const struct asker npy = {.runs = true, .prepare = prepare, .deliver = deliver_npy};
-    static const struct asker npz = {
-        .runs = true, .prepare = prepare, .begin = begin_parts, .deliver = deliver_part, .done = is_done};
+    static const struct asker npz = {.runs = true,
+                                     .prepare = prepare,
+                                     .begin = begin_parts,
+                                     .deliver = deliver_part,
+                                     .done = is_done};
     np_error err = {0};
     if (cli->options.resume && !ends_with(cli->options.output, ".npz")) {
         complain("gather", "continues a run with -o OUT.npz only (--resume)");

@@ -8,14 +8,21 @@
 
 struct row {
     const char *key, *title;
-    const char *text;  /* NULL: a number */
+    const char *text; /* NULL: a number */
     int64_t number;
     bool is_bytes, is_flag;
 };
 
 static void print_bytes(struct buf *out, int64_t n_bytes)
 {
-    buf_printf(out, "%.1f MiB (%lld bytes)", ldexp((double)n_bytes, -20), (long long)n_bytes);
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    size_t unit = 0;
+    while (unit < 4 && n_bytes >> (10 * (unit + 1))) unit++;
+    if (unit == 0)
+        buf_printf(out, "%lld bytes", (long long)n_bytes);
+    else
+        buf_printf(out, "%.1f %s (%lld bytes)", ldexp((double)n_bytes, -10 * (int)unit),
+                   units[unit], (long long)n_bytes);
 }
 
 /* Texts of the file are shown as they are, without what could steer a terminal. */
@@ -23,8 +30,10 @@ static void print_text(struct buf *out, const char *text)
 {
     for (; *text; text++) {
         unsigned char byte = (unsigned char)*text;
-        if (byte < 32 || byte == 127) buf_printf(out, "\\x%02x", byte);
-        else buf_push(out, text, 1);
+        if (byte < 32 || byte == 127)
+            buf_printf(out, "\\x%02x", byte);
+        else
+            buf_push(out, text, 1);
     }
 }
 
@@ -33,11 +42,16 @@ static void print_table(struct cli *cli, const struct row *rows, size_t count)
     struct buf *out = &cli->text;
     for (size_t i = 0; i < count; i++) {
         buf_printf(out, "%-22s", rows[i].title);
-        if (rows[i].text) print_text(out, rows[i].text);
-        else if (rows[i].is_bytes) print_bytes(out, rows[i].number);
-        else if (rows[i].is_flag) buf_puts(out, rows[i].number ? "yes" : "no");
-        else if (rows[i].number < 0) buf_puts(out, "none");
-        else buf_printf(out, "%lld", (long long)rows[i].number);
+        if (rows[i].text)
+            print_text(out, rows[i].text);
+        else if (rows[i].is_bytes)
+            print_bytes(out, rows[i].number);
+        else if (rows[i].is_flag)
+            buf_puts(out, rows[i].number ? "yes" : "no");
+        else if (rows[i].number < 0)
+            buf_puts(out, "none");
+        else
+            buf_printf(out, "%lld", (long long)rows[i].number);
         buf_puts(out, "\n");
     }
 }
@@ -48,10 +62,14 @@ static void print_json(struct cli *cli, const struct row *rows, size_t count)
     json_begin(json, '{');
     for (size_t i = 0; i < count; i++) {
         json_key(json, rows[i].key);
-        if (rows[i].text) json_str(json, rows[i].text);
-        else if (rows[i].is_flag) json_bool(json, rows[i].number != 0);
-        else if (rows[i].number < 0) json_nil(json);
-        else json_int(json, rows[i].number);
+        if (rows[i].text)
+            json_str(json, rows[i].text);
+        else if (rows[i].is_flag)
+            json_bool(json, rows[i].number != 0);
+        else if (rows[i].number < 0)
+            json_nil(json);
+        else
+            json_int(json, rows[i].number);
     }
     json_end(json, '}');
     buf_puts(&cli->text, "\n");
@@ -95,8 +113,10 @@ static bool print_info(struct cli *cli)
         {"version", "nepit", np_version(), 0, false, false},
     };
     size_t count = sizeof rows / sizeof rows[0];
-    if (cli->options.json) print_json(cli, rows, count);
-    else print_table(cli, rows, count);
+    if (cli->options.json)
+        print_json(cli, rows, count);
+    else
+        print_table(cli, rows, count);
     return output_spill(cli, true);
 }
 

@@ -2,7 +2,7 @@
  * next: the most likely tokens after a text. One row only, the last: the start lies behind all rows that
  * score given tokens.
  */
-#include "cli.h"
+#include "requests.h"
 
 #include <math.h>
 
@@ -14,7 +14,8 @@ static double as_printed(const struct cli *cli, float nats)
     return cli->options.unit == UNIT_BITS ? (double)(float)((double)nats / LN2) : (double)nats;
 }
 
-static np_status prepare(struct cli *cli, struct question *question, struct arena *arena, np_error *err)
+static np_status prepare(struct cli *cli, struct question *question, struct arena *arena,
+                         np_error *err)
 {
     np_request *request = &question->request;
     request->next = 1;
@@ -24,7 +25,8 @@ static np_status prepare(struct cli *cli, struct question *question, struct aren
     return NP_OK;
 }
 
-static np_status as_json(struct cli *cli, struct question *question, np_result *result, np_error *err)
+static np_status as_json(struct cli *cli, struct question *question, np_result *result,
+                         np_error *err)
 {
     struct json *json = &cli->json;
     bool logits = question->request.logprobs_mode == NP_RAW_LOGITS;
@@ -62,13 +64,14 @@ static np_status as_json(struct cli *cli, struct question *question, np_result *
     return NP_OK;
 }
 
-static np_status as_table(struct cli *cli, struct question *question, np_result *result, np_error *err)
+static np_status as_table(struct cli *cli, struct question *question, np_result *result,
+                          np_error *err)
 {
     struct buf *out = &cli->text;
     bool logits = question->request.logprobs_mode == NP_RAW_LOGITS;
     const char *unit = cli->options.unit == UNIT_BITS ? "bits" : "nats";
-    buf_printf(out, "%s%6s %7s  %-36s %10s %12s%s\n", cli->out.colour ? "\033[1m" : "", "rank", "id",
-               "token", logits ? "logit" : "logprob", logits ? "" : "probability",
+    buf_printf(out, "%s%6s %7s  %-36s %10s %12s%s\n", cli->out.colour ? "\033[1m" : "", "rank",
+               "id", "token", logits ? "logit" : "logprob", logits ? "" : "probability",
                cli->out.colour ? "\033[0m" : "");
     for (size_t k = 0; k < result->n_top && output_spill(cli, false); k++) {
         buf_printf(out, "%6zu %7d  ", k + 1, (int)result->top_ids[k]);

@@ -3,17 +3,17 @@
  * so its cell is empty. Sums are made of the float32 values that are printed, in order, in double: whoever
  * adds up the printed numbers gets the same total, bit for bit.
  */
-#include "cli.h"
+#include "requests.h"
 
 #include <math.h>
 
 static const double LN2 = 0.69314718055994530942;
 
 struct totals {
-    double total;             /* in the unit of the answer */
+    double total; /* in the unit of the answer */
     double total_nats;
     size_t n_scored, n_bytes, n_scored_bytes;
-    bool has_bytes;           /* else the model has no tokenizer */
+    bool has_bytes; /* else the model has no tokenizer */
 };
 
 static bool in_bits(const struct cli *cli)
@@ -37,7 +37,8 @@ static size_t token_n_bytes(struct cli *cli, const np_result *result, size_t i)
     return n_bytes;
 }
 
-static struct totals add_up(struct cli *cli, const struct question *question, const np_result *result)
+static struct totals add_up(struct cli *cli, const struct question *question,
+                            const np_result *result)
 {
     struct totals sums = {.n_scored = result->n_scored, .has_bytes = cli->info.has_tokenizer};
     for (size_t j = 0; j < result->n_scored; j++) {
@@ -45,7 +46,8 @@ static struct totals add_up(struct cli *cli, const struct question *question, co
         sums.total_nats += result->logprobs[j] < -9999.0f ? -9999.0 : (double)result->logprobs[j];
         sums.n_scored_bytes += token_n_bytes(cli, result, result->start + j + 1);
     }
-    if (question->request.text) sums.n_bytes = question->request.n_bytes;
+    if (question->request.text)
+        sums.n_bytes = question->request.n_bytes;
     else
         for (size_t i = 0; i < result->n_tokens; i++) sums.n_bytes += token_n_bytes(cli, result, i);
     return sums;
@@ -53,7 +55,8 @@ static struct totals add_up(struct cli *cli, const struct question *question, co
 
 static const char *conditioning(const struct cli *cli, const np_result *result)
 {
-    bool bos = cli->info.bos_id >= 0 && result->n_tokens > 0 && result->token_ids[0] == cli->info.bos_id;
+    bool bos =
+        cli->info.bos_id >= 0 && result->n_tokens > 0 && result->token_ids[0] == cli->info.bos_id;
     return bos ? "bos" : "none";
 }
 
@@ -64,10 +67,12 @@ static int64_t row_of(const np_result *result, size_t i)
     return (int64_t)(i - result->start - 1);
 }
 
-static np_status prepare(struct cli *cli, struct question *question, struct arena *arena, np_error *err)
+static np_status prepare(struct cli *cli, struct question *question, struct arena *arena,
+                         np_error *err)
 {
     const struct asked *asked = &question->asked;
-    question->request.want = NP_WANT_LOGPROB | NP_WANT_RANK | (asked->entropy ? NP_WANT_ENTROPY : 0);
+    question->request.want =
+        NP_WANT_LOGPROB | NP_WANT_RANK | (asked->entropy ? NP_WANT_ENTROPY : 0);
     question->request.top = asked->top == NOT_GIVEN ? 0 : (int32_t)asked->top;
     return NP_OK;
 }
@@ -95,17 +100,20 @@ static void print_top(struct cli *cli, const np_result *result, int64_t row, con
 }
 
 /* One array with an entry per token, null where no row scores it. */
-static void print_column(struct cli *cli, const np_result *result, const char *key, const float *values,
-                         const int32_t *ranks)
+static void print_column(struct cli *cli, const np_result *result, const char *key,
+                         const float *values, const int32_t *ranks)
 {
     struct json *json = &cli->json;
     json_key(json, key);
     json_begin(json, '[');
     for (size_t i = 0; i < result->n_tokens; i++) {
         int64_t row = row_of(result, i);
-        if (row < 0) json_nil(json);
-        else if (ranks) json_int(json, ranks[row]);
-        else json_float(json, as_printed(cli, values[row]));
+        if (row < 0)
+            json_nil(json);
+        else if (ranks)
+            json_int(json, ranks[row]);
+        else
+            json_float(json, as_printed(cli, values[row]));
     }
     json_end(json, ']');
 }
@@ -118,14 +126,17 @@ static void print_totals(struct cli *cli, const struct totals *sums, bool logits
     json_finite(&cli->json, "total", sums->total);
     json_finite(&cli->json, "mean", count > 0 ? sums->total / count : NAN);
     json_finite(&cli->json, "perplexity", count > 0 ? exp(-mean_nats) : NAN);
-    json_finite(&cli->json, "bits_per_byte", sums->n_scored_bytes ? bits / (double)sums->n_scored_bytes : NAN);
+    json_finite(&cli->json, "bits_per_byte",
+                sums->n_scored_bytes ? bits / (double)sums->n_scored_bytes : NAN);
 }
 
 static void print_count(struct json *json, const char *key, size_t count, bool known)
 {
     json_key(json, key);
-    if (known) json_int(json, (int64_t)count);
-    else json_nil(json);
+    if (known)
+        json_int(json, (int64_t)count);
+    else
+        json_nil(json);
 }
 
 /* The n least likely tokens, lowest first: their places in `order`; returns how many. */
@@ -134,7 +145,8 @@ static size_t find_lowest(const np_result *result, size_t n, size_t *order)
     size_t count = 0;
     for (size_t j = 0; j < result->n_scored; j++) {
         size_t at = count < n ? count++ : n - 1;
-        if (at == n - 1 && count == n && j >= n && result->logprobs[order[at]] <= result->logprobs[j])
+        if (at == n - 1 && count == n && j >= n &&
+            result->logprobs[order[at]] <= result->logprobs[j])
             continue;
         for (; at > 0 && result->logprobs[order[at - 1]] > result->logprobs[j]; at--)
             order[at] = order[at - 1];
@@ -175,7 +187,8 @@ static np_status print_lowest(struct cli *cli, const np_result *result, const ch
     return NP_OK;
 }
 
-static np_status as_json(struct cli *cli, struct question *question, np_result *result, np_error *err)
+static np_status as_json(struct cli *cli, struct question *question, np_result *result,
+                         np_error *err)
 {
     struct json *json = &cli->json;
     bool logits = question->request.logprobs_mode == NP_RAW_LOGITS;
@@ -194,8 +207,10 @@ static np_status as_json(struct cli *cli, struct question *question, np_result *
         json_key(json, logits ? "top_logits" : "top_logprobs");
         json_begin(json, '[');
         for (size_t i = 0; i < result->n_tokens && output_spill(cli, false); i++) {
-            if (row_of(result, i) < 0) json_nil(json);
-            else print_top(cli, result, row_of(result, i), logits ? "logit" : "logprob");
+            if (row_of(result, i) < 0)
+                json_nil(json);
+            else
+                print_top(cli, result, row_of(result, i), logits ? "logit" : "logprob");
         }
         json_end(json, ']');
     }
@@ -231,13 +246,15 @@ static void table_line(struct cli *cli, const np_result *result, size_t i)
     buf_puts(out, " ");
     visible_logprob(cli, (double)as_printed(cli, result->logprobs[row]));
     buf_printf(out, " %9d", (int)result->ranks[row]);
-    if (result->entropies) buf_printf(out, " %10.4f", (double)as_printed(cli, result->entropies[row]));
+    if (result->entropies)
+        buf_printf(out, " %10.4f", (double)as_printed(cli, result->entropies[row]));
     buf_puts(out, "\n");
     for (size_t k = 0; k < result->n_top && output_spill(cli, false); k++) {
         size_t cell = (size_t)row * result->n_top + k;
         buf_puts(out, "           ");
         visible_token(cli, result->top_ids[cell], 33);
-        buf_printf(out, " %10.4f %9zu\n", (double)as_printed(cli, result->top_logprobs[cell]), k + 1);
+        buf_printf(out, " %10.4f %9zu\n", (double)as_printed(cli, result->top_logprobs[cell]),
+                   k + 1);
     }
 }
 
@@ -267,7 +284,8 @@ static void table_totals(struct cli *cli, const struct totals *sums)
         buf_printf(out, "%-14s%14.4f\n", "bits per byte", bits / (double)sums->n_scored_bytes);
 }
 
-static np_status as_table(struct cli *cli, struct question *question, np_result *result, np_error *err)
+static np_status as_table(struct cli *cli, struct question *question, np_result *result,
+                          np_error *err)
 {
     struct buf *out = &cli->text;
     bool logits = question->request.logprobs_mode == NP_RAW_LOGITS;
@@ -276,9 +294,12 @@ static np_status as_table(struct cli *cli, struct question *question, np_result 
                logits ? "logit" : "logprob", "rank", result->entropies ? "    entropy" : "",
                cli->out.colour ? "\033[0m" : "");
     if (cli->options.n_lowest > 0) TRY(table_lowest(cli, result, err));
-    for (size_t i = 0; i < result->n_tokens && !cli->options.n_lowest; i++) table_line(cli, result, i);
-    if (!logits) table_totals(cli, &sums);
-    else buf_puts(out, "\n");
+    for (size_t i = 0; i < result->n_tokens && !cli->options.n_lowest; i++)
+        table_line(cli, result, i);
+    if (!logits)
+        table_totals(cli, &sums);
+    else
+        buf_puts(out, "\n");
     buf_printf(out, "%-14s%14zu, %zu scored\n", "tokens", result->n_tokens, sums.n_scored);
     if (sums.has_bytes)
         buf_printf(out, "%-14s%14zu, %zu scored\n", "bytes", sums.n_bytes, sums.n_scored_bytes);

@@ -2,18 +2,20 @@
  * tokenize: text to ids with the bytes of each token and its place in the text; --decode: ids to text. The
  * decoded text is written byte for byte, with a line end added only on a terminal.
  */
-#include "cli.h"
+#include "requests.h"
 
 #include <unistd.h>
 
-static np_status prepare(struct cli *cli, struct question *question, struct arena *arena, np_error *err)
+static np_status prepare(struct cli *cli, struct question *question, struct arena *arena,
+                         np_error *err)
 {
     if (cli->info.has_tokenizer) return NP_OK;
     return error_set(err, NP_EUNSUPPORTED, cli->info.path, NO_OFFSET, "the model has no tokenizer");
 }
 
 /* The tokens of the question, whether it gave a text or ids; begin and end are NULL for ids. */
-static np_status take_tokens(struct cli *cli, struct question *question, np_tokens *tokens, np_error *err)
+static np_status take_tokens(struct cli *cli, struct question *question, np_tokens *tokens,
+                             np_error *err)
 {
     const np_request *request = &question->request;
     if (!question->has_ids)
@@ -26,7 +28,8 @@ static np_status take_tokens(struct cli *cli, struct question *question, np_toke
         const char *bytes;
         size_t n_bytes;
         tokens->token_ids[i] = question->token_ids[i];
-        np_status status = np_token_bytes(cli->model, question->token_ids[i], &bytes, &n_bytes, err);
+        np_status status =
+            np_token_bytes(cli->model, question->token_ids[i], &bytes, &n_bytes, err);
         if (status == NP_OK) continue;
         np_tokens_free(tokens);
         if (err) snprintf(err->where, sizeof err->where, "token_ids[%zu]", i);
@@ -50,7 +53,8 @@ static void print_text(struct cli *cli, const np_tokens *tokens)
     char *text;
     size_t n_bytes;
     json_key(&cli->json, "text");
-    if (np_detokenize(cli->model, tokens->token_ids, tokens->n_tokens, &text, &n_bytes, NULL) == NP_OK) {
+    if (np_detokenize(cli->model, tokens->token_ids, tokens->n_tokens, &text, &n_bytes, NULL) ==
+        NP_OK) {
         json_text(&cli->json, text, n_bytes);
         np_free(text);
     } else {
@@ -58,7 +62,8 @@ static void print_text(struct cli *cli, const np_tokens *tokens)
     }
 }
 
-static np_status as_json(struct cli *cli, struct question *question, np_result *result, np_error *err)
+static np_status as_json(struct cli *cli, struct question *question, np_result *result,
+                         np_error *err)
 {
     struct json *json = &cli->json;
     np_tokens tokens = {0};
@@ -106,7 +111,8 @@ static np_status print_decoded(struct cli *cli, const np_tokens *tokens, np_erro
     return NP_OK;
 }
 
-static np_status as_table(struct cli *cli, struct question *question, np_result *result, np_error *err)
+static np_status as_table(struct cli *cli, struct question *question, np_result *result,
+                          np_error *err)
 {
     np_tokens tokens = {0};
     TRY(take_tokens(cli, question, &tokens, err));
@@ -121,7 +127,8 @@ static np_status as_table(struct cli *cli, struct question *question, np_result 
         if (tokens.begin) snprintf(span, sizeof span, "%zu-%zu", tokens.begin[i], tokens.end[i]);
         buf_printf(&cli->text, "%6zu %7d %11s  ", i, (int)tokens.token_ids[i], span);
         visible_token(cli, tokens.token_ids[i], 50);
-        while (cli->text.n_bytes && cli->text.data[cli->text.n_bytes - 1] == ' ') cli->text.n_bytes--;
+        while (cli->text.n_bytes && cli->text.data[cli->text.n_bytes - 1] == ' ')
+            cli->text.n_bytes--;
         buf_puts(&cli->text, "\n");
     }
     buf_printf(&cli->text, "%zu tokens\n", tokens.n_tokens);

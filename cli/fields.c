@@ -4,7 +4,7 @@
  * must never differ in silence from what was asked. Fields that steer only the choice of generated tokens
  * are checked for their type and have no effect, since nothing is generated. null means "not given".
  */
-#include "cli.h"
+#include "requests.h"
 #include "base/npy.h"
 
 #include <jansson.h>
@@ -14,7 +14,8 @@ struct reading {
     struct question *question;
     struct arena *arena;
     unsigned command;
-    bool ints_are_real; /* the line has an integer beyond 64 bits, and was read with all of them as double */
+    bool
+        ints_are_real; /* the line has an integer beyond 64 bits, and was read with all of them as double */
 };
 
 typedef np_status read_fn(struct reading *reading, const char *name, json_t *value, np_error *err);
@@ -47,11 +48,22 @@ static read_fn read_id, read_prompt, read_response, read_token_ids, read_candida
 #define AT(member) offsetof(struct asked, member)
 #define MAX_CELLS ((size_t)1 << 28)
 #define ROWS_MAX 1099511627776.0 /* 2^40: past every context */
-#define NO_EFFECT_NUMBER(name, low, high)                                      \
-    {name, FOR_ROWS, FIELD_NO_EFFECT_NUMBER, 0, low, high, NULL, NULL}
-#define NO_EFFECT_FLAG(name) {name, FOR_ROWS, FIELD_NO_EFFECT_FLAG, 0, 0, 0, NULL, NULL}
-#define NO_EFFECT_ANY(name) {name, FOR_TEXT, FIELD_NO_EFFECT_ANY, 0, 0, 0, NULL, NULL}
-#define REFUSED(name) {name, FOR_TEXT, FIELD_REFUSED, 0, 0, 0, NULL, NULL}
+#define NO_EFFECT_NUMBER(name, low, high)                                \
+    {                                                                    \
+        name, FOR_ROWS, FIELD_NO_EFFECT_NUMBER, 0, low, high, NULL, NULL \
+    }
+#define NO_EFFECT_FLAG(name)                                      \
+    {                                                             \
+        name, FOR_ROWS, FIELD_NO_EFFECT_FLAG, 0, 0, 0, NULL, NULL \
+    }
+#define NO_EFFECT_ANY(name)                                      \
+    {                                                            \
+        name, FOR_TEXT, FIELD_NO_EFFECT_ANY, 0, 0, 0, NULL, NULL \
+    }
+#define REFUSED(name)                                      \
+    {                                                      \
+        name, FOR_TEXT, FIELD_REFUSED, 0, 0, 0, NULL, NULL \
+    }
 
 static const struct field table[] = {
     {"id", FOR_TEXT, FIELD_READ, 0, 0, 0, NULL, read_id},
@@ -67,7 +79,8 @@ static const struct field table[] = {
     {"prompt_logprobs", FOR_SCORE, FIELD_INT, AT(top), -1, INT32_MAX, NULL, NULL},
     {"entropy", FOR_SCORE, FIELD_FLAG, AT(entropy), 0, 0, NULL, NULL},
     {"score_temperature", FOR_ROWS, FIELD_ABOVE0, AT(score_temperature), 0, 0, NULL, NULL},
-    {"prompt_logprobs_temperature", FOR_ROWS, FIELD_ABOVE0, AT(score_temperature), 0, 0, NULL, NULL},
+    {"prompt_logprobs_temperature", FOR_ROWS, FIELD_ABOVE0, AT(score_temperature), 0, 0, NULL,
+     NULL},
     {"logprobs_mode", FOR_ROWS, FIELD_NAME, AT(logprobs_mode), 0, 0, mode_names, NULL},
     {"candidates", FOR_GATHER, FIELD_READ, 0, 0, 0, NULL, read_candidates},
     {"prompt_logprob_token_ids", FOR_GATHER, FIELD_READ, 0, 0, 0, NULL, read_candidates},
@@ -114,8 +127,8 @@ static const struct field table[] = {
 
 static const char *type_name(const json_t *value)
 {
-    static const char *const names[] = {"an object", "an array", "a text", "an integer",
-                                        "a real number", "true", "false", "null"};
+    static const char *const names[] = {"an object",     "an array", "a text", "an integer",
+                                        "a real number", "true",     "false",  "null"};
     return names[json_typeof(value)];
 }
 
@@ -126,7 +139,8 @@ static np_status wrong(const char *where, const char *must_be, const json_t *val
     if (json_is_integer(value))
         return error_given(err, NP_EINPUT, "%lld", (long long)json_integer_value(value));
     if (json_is_real(value)) return error_given(err, NP_EINPUT, "%.17g", json_real_value(value));
-    if (json_is_string(value)) return error_given(err, NP_EINPUT, "\"%.50s\"", json_string_value(value));
+    if (json_is_string(value))
+        return error_given(err, NP_EINPUT, "\"%.50s\"", json_string_value(value));
     return error_given(err, NP_EINPUT, "%s", type_name(value));
 }
 
@@ -149,9 +163,11 @@ static np_status read_id(struct reading *reading, const char *name, json_t *valu
         char text[24];
         snprintf(text, sizeof text, "%lld", (long long)question->id_int);
         question->id = arena_strndup(reading->arena, text, strlen(text));
-    } else if (json_is_string(value) && strlen(json_string_value(value)) == json_string_length(value)) {
+    } else if (json_is_string(value) &&
+               strlen(json_string_value(value)) == json_string_length(value)) {
         question->id_is_text = true;
-        question->id = arena_strndup(reading->arena, json_string_value(value), json_string_length(value));
+        question->id =
+            arena_strndup(reading->arena, json_string_value(value), json_string_length(value));
     } else {
         return wrong(name, "a text without NUL or an integer", value, err);
     }
@@ -168,13 +184,15 @@ static np_status one_id(struct reading *reading, const char *name, int64_t row, 
         *id = (int32_t)number;
         return NP_OK;
     }
-    if (row >= 0) snprintf(where, sizeof where, "%s[%lld][%zu]", name, (long long)row, column);
-    else snprintf(where, sizeof where, "%s[%zu]", name, column);
+    if (row >= 0)
+        snprintf(where, sizeof where, "%s[%lld][%zu]", name, (long long)row, column);
+    else
+        snprintf(where, sizeof where, "%s[%zu]", name, column);
     return wrong(where, "a token id (an integer below 2^31)", value, err);
 }
 
-static np_status read_ids(struct reading *reading, const char *name, json_t *value, const int32_t **ids,
-                          size_t *n_ids, np_error *err)
+static np_status read_ids(struct reading *reading, const char *name, json_t *value,
+                          const int32_t **ids, size_t *n_ids, np_error *err)
 {
     if (!json_is_array(value)) return wrong(name, "a list of token ids", value, err);
     size_t count = json_array_size(value);
@@ -187,22 +205,24 @@ static np_status read_ids(struct reading *reading, const char *name, json_t *val
     return NP_OK;
 }
 
-static np_status read_token_ids(struct reading *reading, const char *name, json_t *value, np_error *err)
+static np_status read_token_ids(struct reading *reading, const char *name, json_t *value,
+                                np_error *err)
 {
     struct question *question = reading->question;
     question->has_ids = true;
     return read_ids(reading, name, value, &question->token_ids, &question->n_tokens, err);
 }
 
-static np_status read_text(struct reading *reading, const char *name, json_t *value, const char **text,
-                           size_t *n_bytes, np_error *err)
+static np_status read_text(struct reading *reading, const char *name, json_t *value,
+                           const char **text, size_t *n_bytes, np_error *err)
 {
     *n_bytes = json_string_length(value);
     *text = arena_strndup(reading->arena, json_string_value(value), *n_bytes);
     return *text ? NP_OK : error_nomem(err, name, *n_bytes);
 }
 
-static np_status read_prompt(struct reading *reading, const char *name, json_t *value, np_error *err)
+static np_status read_prompt(struct reading *reading, const char *name, json_t *value,
+                             np_error *err)
 {
     struct question *question = reading->question;
     if (json_is_array(value)) return read_token_ids(reading, name, value, err);
@@ -210,7 +230,8 @@ static np_status read_prompt(struct reading *reading, const char *name, json_t *
     return read_text(reading, name, value, &question->text, &question->n_bytes, err);
 }
 
-static np_status read_response(struct reading *reading, const char *name, json_t *value, np_error *err)
+static np_status read_response(struct reading *reading, const char *name, json_t *value,
+                               np_error *err)
 {
     struct question *question = reading->question;
     if (json_is_array(value)) {
@@ -218,11 +239,13 @@ static np_status read_response(struct reading *reading, const char *name, json_t
         return read_ids(reading, name, value, &question->response_ids, &question->n_response, err);
     }
     if (!json_is_string(value)) return wrong(name, "a text or a list of token ids", value, err);
-    return read_text(reading, name, value, &question->response_text, &question->n_response_bytes, err);
+    return read_text(reading, name, value, &question->response_text, &question->n_response_bytes,
+                     err);
 }
 
 /* Rows may be of any length: the longest gives the width, the others are padded with -1. */
-static np_status read_nested(struct reading *reading, const char *name, json_t *value, np_error *err)
+static np_status read_nested(struct reading *reading, const char *name, json_t *value,
+                             np_error *err)
 {
     struct question *question = reading->question;
     size_t n_rows = json_array_size(value), width = 0;
@@ -230,15 +253,16 @@ static np_status read_nested(struct reading *reading, const char *name, json_t *
     for (size_t i = 0; i < n_rows; i++) {
         json_t *row = json_array_get(value, i);
         snprintf(where, sizeof where, "%s[%zu]", name, i);
-        if (!json_is_array(row)) return wrong(where, "a list of token ids, as the first row", row, err);
+        if (!json_is_array(row))
+            return wrong(where, "a list of token ids, as the first row", row, err);
         if (json_array_size(row) > width) width = json_array_size(row);
     }
     if (width == 0) return error_set(err, NP_EINPUT, name, NO_OFFSET, "all rows are empty");
     size_t most = MAX_CELLS / width;
     if (n_rows > most)
         return error_set(err, NP_ELIMIT, name, NO_OFFSET,
-                         "%zu rows, padded to the longest of %zu ids, are more than %zu cells", n_rows,
-                         width, MAX_CELLS);
+                         "%zu rows, padded to the longest of %zu ids, are more than %zu cells",
+                         n_rows, width, MAX_CELLS);
     int32_t *list = arena_push_array(reading->arena, n_rows * width, sizeof *list);
     if (!list) return error_nomem(err, name, n_rows * width * sizeof *list);
     for (size_t i = 0; i < n_rows; i++) {
@@ -247,8 +271,8 @@ static np_status read_nested(struct reading *reading, const char *name, json_t *
         for (size_t k = 0; k < width; k++) {
             list[i * width + k] = -1;
             if (k < length)
-                TRY(one_id(reading, name, (int64_t)i, k, json_array_get(row, k), &list[i * width + k],
-                           err));
+                TRY(one_id(reading, name, (int64_t)i, k, json_array_get(row, k),
+                           &list[i * width + k], err));
         }
     }
     question->candidate_ids = list;
@@ -257,7 +281,8 @@ static np_status read_nested(struct reading *reading, const char *name, json_t *
     return NP_OK;
 }
 
-static np_status read_candidates(struct reading *reading, const char *name, json_t *value, np_error *err)
+static np_status read_candidates(struct reading *reading, const char *name, json_t *value,
+                                 np_error *err)
 {
     struct question *question = reading->question;
     char *bytes;
@@ -308,12 +333,13 @@ static np_status read_number(const struct field *field, json_t *value, bool good
     return wrong(field->name, must_be, value, err);
 }
 
-static np_status read_field(struct reading *reading, const struct field *field, json_t *value, np_error *err)
+static np_status read_field(struct reading *reading, const struct field *field, json_t *value,
+                            np_error *err)
 {
     void *to = (char *)&reading->question->asked + field->at;
     bool is_bool = json_is_boolean(value);
     int64_t integer;
-    double number;
+    double number = 0;
     switch (field->kind) {
     case FIELD_READ: return field->read(reading, field->name, value, err);
     case FIELD_NAME: return read_name(field, value, to, err);
@@ -334,7 +360,8 @@ static np_status read_field(struct reading *reading, const struct field *field, 
         *(double *)to = number;
         if (json_is_number(value) && (float)number > 0 && isfinite((float)number)) return NP_OK;
         return wrong(field->name, "a finite number above 0", value, err);
-    case FIELD_NO_EFFECT_NUMBER: return read_number(field, value, json_is_number(value), &number, err);
+    case FIELD_NO_EFFECT_NUMBER:
+        return read_number(field, value, json_is_number(value), &number, err);
     case FIELD_NO_EFFECT_ANY: return NP_OK;
     case FIELD_REFUSED:
         if (json_is_false(value)) return NP_OK;
@@ -353,11 +380,13 @@ static np_status unknown(const char *key, unsigned command, np_error *err)
     for (size_t i = 0; i < N_FIELDS; i++) {
         if (strcmp(table[i].name, key) == 0)
             return error_set(err, NP_EINPUT, key, NO_OFFSET, "is a field of another command");
-        if (table[i].commands & command && table[i].kind != FIELD_REFUSED) mine[count++] = table[i].name;
+        if (table[i].commands & command && table[i].kind != FIELD_REFUSED)
+            mine[count++] = table[i].name;
     }
     const char *nearest = name_nearest(mine, count, sizeof mine[0], key);
     if (nearest)
-        return error_set(err, NP_EINPUT, key, NO_OFFSET, "unknown field; did you mean \"%s\"?", nearest);
+        return error_set(err, NP_EINPUT, key, NO_OFFSET, "unknown field; did you mean \"%s\"?",
+                         nearest);
     return error_set(err, NP_EINPUT, key, NO_OFFSET, "unknown field");
 }
 
@@ -373,10 +402,11 @@ static np_status check_aliases(json_t *object, np_error *err)
                                            {"condition", "add_special_tokens"},
                                            {"response", "token_ids"}};
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
-        json_t *first = json_object_get(object, pairs[i][0]), *second = json_object_get(object, pairs[i][1]);
+        json_t *first = json_object_get(object, pairs[i][0]),
+               *second = json_object_get(object, pairs[i][1]);
         if (first && second && !json_is_null(first) && !json_is_null(second))
-            return error_set(err, NP_EINPUT, pairs[i][1], NO_OFFSET, "cannot stand together with \"%s\"",
-                             pairs[i][0]);
+            return error_set(err, NP_EINPUT, pairs[i][1], NO_OFFSET,
+                             "cannot stand together with \"%s\"", pairs[i][0]);
     }
     return NP_OK;
 }
@@ -390,10 +420,12 @@ static np_status read_object(struct reading *reading, json_t *object, np_error *
     value = json_object_get(object, "id");
     if (value && !json_is_null(value)) TRY(read_id(reading, "id", value, err));
     TRY(check_aliases(object, err));
-    json_object_foreach(object, key, value) {
+    json_object_foreach(object, key, value)
+    {
         const struct field *field = NULL;
         for (size_t i = 0; i < N_FIELDS && !field; i++)
-            if (table[i].commands & reading->command && strcmp(table[i].name, key) == 0) field = &table[i];
+            if (table[i].commands & reading->command && strcmp(table[i].name, key) == 0)
+                field = &table[i];
         if (!field) return unknown(key, reading->command, err);
         if (!json_is_null(value)) TRY(read_field(reading, field, value, err));
     }

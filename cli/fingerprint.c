@@ -53,7 +53,8 @@ np_status fingerprint_model(const char *path, uint64_t *fingerprint, np_error *e
     struct stat info;
     struct dirent **entries = NULL;
     *fingerprint = 0;
-    if (stat(path, &info) != 0) return error_set(err, NP_EIO, path, NO_OFFSET, "%s", strerror(errno));
+    if (stat(path, &info) != 0)
+        return error_set(err, NP_EIO, path, NO_OFFSET, "%s", strerror(errno));
     if (!S_ISDIR(info.st_mode)) return add_file(path, fingerprint, err);
     int count = scandir(path, &entries, is_model_file, by_bytes);
     if (count < 0) return error_set(err, NP_EIO, path, NO_OFFSET, "%s", strerror(errno));

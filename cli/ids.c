@@ -2,7 +2,7 @@
  * Lists of ids as people and programs write them: "1 2, 3", .npy files, base64 of .npy files. Whether an id
  * is in the vocabulary is checked later, with the model; here it only has to be a 32-bit integer.
  */
-#include "cli.h"
+#include "requests.h"
 #include "base/npy.h"
 
 #define MAX_IDS ((size_t)1 << 28)
@@ -12,7 +12,8 @@ static bool is_separator(char c)
     return c == ' ' || c == ',' || c == '\n' || c == '\t' || c == '\r';
 }
 
-static np_status bad_id(const char *where, size_t place, const char *text, size_t n_bytes, np_error *err)
+static np_status bad_id(const char *where, size_t place, const char *text, size_t n_bytes,
+                        np_error *err)
 {
     char path[80];
     snprintf(path, sizeof path, "%s[%zu]", where, place);
@@ -115,7 +116,8 @@ np_status base64_decode(const char *text, size_t n_bytes, const char *where, str
     for (size_t i = 0; i < n_digits; i++) {
         int digit = base64_digit(text[i]);
         if (digit < 0)
-            return error_set(err, NP_EINPUT, where, (int64_t)i, "is not base64 of the standard alphabet");
+            return error_set(err, NP_EINPUT, where, (int64_t)i,
+                             "is not base64 of the standard alphabet");
         bits = bits << 6 | (uint32_t)digit;
         /* Digits 1, 2 and 3 of four complete a byte each. */
         if (i % 4 != 0) out[n_out++] = (char)(bits >> (6 - 2 * (i % 4)));

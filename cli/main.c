@@ -4,12 +4,14 @@
  */
 #include "cli.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <unistd.h>
 
 static const struct command commands[] = {
-    {"tokenize", "text to token ids, and back", "tokenize TEXT | -f FILE | --jsonl FILE | --decode IDS",
+    {"tokenize", "text to token ids, and back",
+     "tokenize TEXT | -f FILE | --jsonl FILE | --decode IDS",
      "nepit tokenize \"The capital of France is Paris.\"", FOR_TOKENIZE, command_tokenize},
     {"score", "log-probability of every token of a text", "score TEXT | -f FILE | --jsonl FILE",
      "nepit score \"The capital of France is Paris.\"", FOR_SCORE, command_score},
@@ -32,8 +34,10 @@ static void put_line(const char *text)
 {
     fputs("nepit: ", stderr);
     for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
-        if (*at < 32 || *at == 127) fprintf(stderr, "\\x%02x", *at);
-        else fputc(*at, stderr);
+        if (*at < 32 || *at == 127)
+            fprintf(stderr, "\\x%02x", *at);
+        else
+            fputc(*at, stderr);
     }
     fputc('\n', stderr);
 }
@@ -74,7 +78,9 @@ static int help_commands(void)
                     "  nepit COMMAND [options]\n\n");
     for (size_t i = 0; i < N_COMMANDS; i++)
         buf_printf(&text, "  %-10s%s\n", commands[i].name, commands[i].summary);
-    buf_puts(&text, "\nnepit COMMAND --help shows the options of one. nepit --version prints the version.\n");
+    buf_puts(
+        &text,
+        "\nnepit COMMAND --help shows the options of one. nepit --version prints the version.\n");
     return print(&text);
 }
 
@@ -103,9 +109,16 @@ static const struct command *find_command(const char *name)
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (strcmp(commands[i].name, name) == 0) return &commands[i];
     const char *nearest = name_nearest(&commands[0].name, N_COMMANDS, sizeof commands[0], name);
-    if (nearest) complain(name, "unknown command; did you mean %s?", nearest);
-    else complain(name, "unknown command; nepit alone lists them");
+    if (nearest)
+        complain(name, "unknown command; did you mean %s?", nearest);
+    else
+        complain(name, "unknown command; nepit alone lists them");
     return NULL;
+}
+
+static double microseconds(double seconds)
+{
+    return rint(seconds * 1e6) / 1e6;
 }
 
 static void print_timing(const struct cli *cli)
@@ -118,13 +131,13 @@ static void print_timing(const struct cli *cli)
     json_begin(&json, '{');
     json_key(&json, "timing");
     json_begin(&json, '{');
-    json_finite(&json, "load_s", cli->load_s);
-    json_finite(&json, "compute_s", cli->compute_s);
+    json_finite(&json, "load_s", microseconds(cli->load_s));
+    json_finite(&json, "compute_s", microseconds(cli->compute_s));
     json_key(&json, "n_tokens");
     json_int(&json, (int64_t)cli->n_tokens);
     json_key(&json, "n_rows");
     json_int(&json, (int64_t)cli->n_rows);
-    json_finite(&json, "tokens_per_s", rate);
+    json_finite(&json, "tokens_per_s", rint(rate * 10) / 10);
     json_end(&json, '}');
     json_end(&json, '}');
     if (!text.failed) fprintf(stderr, "%s\n", text.data);
@@ -152,7 +165,8 @@ int main(int n_args, char **args)
     signal(SIGPIPE, SIG_IGN);
     const char *word = n_args > 1 ? args[1] : "--help";
     if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) return print_version();
-    bool wants_help = strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+    bool wants_help =
+        strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
     if (wants_help && n_args < 3) return help_commands();
     const struct command *command = find_command(wants_help ? args[2] : word);
     if (!command) return EXIT_USAGE;

@@ -46,25 +46,26 @@ struct option {
 static const struct option table[] = {
     {"model", 'm', FOR_ALL, KIND_TEXT, AT(model), "PATH",
      ".gguf file, or folder with config.json and *.safetensors ($NEPIT_MODEL)", 0, 0, NULL},
-    {"file", 'f', FOR_TEXT, KIND_TEXT, AT(file), "FILE", "take the text from FILE (-: standard input)",
-     0, 0, NULL},
-    {"ids", 0, FOR_TEXT, KIND_SET, AT(ids), NULL, "the text is token ids, by spaces or commas", 1, 0,
-     NULL},
+    {"file", 'f', FOR_TEXT, KIND_TEXT, AT(file), "FILE",
+     "take the text from FILE (-: standard input)", 0, 0, NULL},
+    {"ids", 0, FOR_TEXT, KIND_SET, AT(ids), NULL, "the text is token ids, by spaces or commas", 1,
+     0, NULL},
     {"jsonl", 0, FOR_TEXT, KIND_TEXT, AT(jsonl), "FILE",
      "many requests, one JSON object a line (-: standard input)", 0, 0, NULL},
     {"add-special-tokens", 0, FOR_TEXT, KIND_SET, AT(asked.add_special), NULL,
      "add BOS/EOS to a text (default: as the tokenizer does)", NP_YES, 0, NULL},
-    {"no-add-special-tokens", 0, FOR_TEXT, KIND_SET, AT(asked.add_special), NULL, "add none", NP_NO, 0,
-     NULL},
+    {"no-add-special-tokens", 0, FOR_TEXT, KIND_SET, AT(asked.add_special), NULL, "add none", NP_NO,
+     0, NULL},
     {"parse-special", 0, FOR_TEXT, KIND_SET, AT(asked.parse_special), NULL,
      "\"<|im_end|>\" in a text is that token (default)", NP_YES, 0, NULL},
     {"no-parse-special", 0, FOR_TEXT, KIND_SET, AT(asked.parse_special), NULL, "it is plain text",
      NP_NO, 0, NULL},
-    {"decode", 0, FOR_TOKENIZE, KIND_TEXT, AT(decode), "IDS", "print the text of these ids", 0, 0, NULL},
-    {"prompt", 0, FOR_GATHER, KIND_TEXT, AT(prompt), "P", "the prompt, with --response (ids with --ids)",
-     0, 0, NULL},
-    {"response", 0, FOR_GATHER, KIND_TEXT, AT(response), "R", "what is scored after the prompt", 0, 0,
+    {"decode", 0, FOR_TOKENIZE, KIND_TEXT, AT(decode), "IDS", "print the text of these ids", 0, 0,
      NULL},
+    {"prompt", 0, FOR_GATHER, KIND_TEXT, AT(prompt), "P",
+     "the prompt, with --response (ids with --ids)", 0, 0, NULL},
+    {"response", 0, FOR_GATHER, KIND_TEXT, AT(response), "R", "what is scored after the prompt", 0,
+     0, NULL},
     {"candidates", 0, FOR_GATHER, KIND_TEXT, AT(candidates), "IDS",
      "\"1 2 3\", or @ids.npy: [K], or [rows, K] with -1 as padding", 0, 0, NULL},
     {"top", 0, FOR_SCORE | FOR_NEXT, KIND_INT, AT(asked.top), "K",
@@ -82,15 +83,16 @@ static const struct option table[] = {
      "bos or none before a text (default: as the tokenizer does)", 0, 0, condition_names},
     {"unit", 0, FOR_SCORE | FOR_NEXT, KIND_NAME, AT(unit), "U", "nats (default) or bits", 0, 0,
      unit_names},
-    {"lowest", 0, FOR_SCORE, KIND_INT, AT(n_lowest), "N", "only the N least likely tokens", 1, INT32_MAX,
-     NULL},
+    {"lowest", 0, FOR_SCORE, KIND_INT, AT(n_lowest), "N", "only the N least likely tokens", 1,
+     INT32_MAX, NULL},
     {"resume", 0, FOR_GATHER, KIND_SET, AT(resume), NULL,
      "continue an interrupted run with -o OUT.npz", 1, 0, NULL},
-    {"output", 'o', FOR_ALL, KIND_TEXT, AT(output), "FILE", "write there (gather: .npy, .npz)", 0, 0,
-     NULL},
-    {"json", 0, FOR_ALL, KIND_SET, AT(json), NULL, "one JSON object per result and line", 1, 0, NULL},
-    {"timing", 0, FOR_ALL, KIND_SET, AT(timing), NULL, "at the end, one JSON line on standard error", 1,
+    {"output", 'o', FOR_ALL, KIND_TEXT, AT(output), "FILE", "write there (gather: .npy, .npz)", 0,
      0, NULL},
+    {"json", 0, FOR_ALL, KIND_SET, AT(json), NULL, "one JSON object per result and line", 1, 0,
+     NULL},
+    {"timing", 0, FOR_ALL, KIND_SET, AT(timing), NULL,
+     "at the end, one JSON line on standard error", 1, 0, NULL},
     {"progress", 0, FOR_ALL, KIND_NAME, AT(progress), "WHEN", "auto (default) or never", 0, 0,
      progress_names},
     {"threads", 0, FOR_ALL, KIND_INT, AT(n_threads), "N", "default: one per core", 1, 4096, NULL},
@@ -106,7 +108,8 @@ static const struct option table[] = {
 
 void options_init(struct options *options)
 {
-    *options = (struct options){.asked = {.start = NOT_GIVEN, .top = NOT_GIVEN, .score_temperature = 1}};
+    *options =
+        (struct options){.asked = {.start = NOT_GIVEN, .top = NOT_GIVEN, .score_temperature = 1}};
 }
 
 /* ---- names ------------------------------------------------------------------------------------ */
@@ -218,8 +221,10 @@ static np_status store_name(const struct option *option, const char *text, void 
         join_names(option->names, list, sizeof list);
         return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "is not one of: %s", list);
     }
-    if (option->kind == KIND_NAME) *(int *)to = place + 1;
-    else *(const char **)to = text;
+    if (option->kind == KIND_NAME)
+        *(int *)to = place + 1;
+    else
+        *(const char **)to = text;
     return NP_OK;
 }
 
@@ -242,9 +247,7 @@ static np_status store(const struct option *option, const char *text, struct opt
     case KIND_ABOVE0:
         if (read_real(text, &end, to) && *end == 0 && *(double *)to > 0) return NP_OK;
         return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "must be a finite number above 0");
-    case KIND_CPU:
-        *(const char **)to = text;
-        return cpu_choose(text, &level, &reason, err);
+    case KIND_CPU: *(const char **)to = text; return cpu_choose(text, &level, &reason, err);
     }
     return NP_EINTERNAL;
 }
@@ -281,22 +284,25 @@ static np_status unknown(const char *arg, size_t n_bytes, unsigned command, np_e
     if (find_long(name, strlen(name), FOR_ALL))
         return error_set(err, NP_EINPUT, word, NO_OFFSET, "is an option of another command");
     if (nearest)
-        return error_set(err, NP_EINPUT, word, NO_OFFSET, "unknown option; did you mean --%s?", nearest);
-    return error_set(err, NP_EINPUT, word, NO_OFFSET,
-                     "unknown option; --help lists them, -- stands before a text that begins with -");
+        return error_set(err, NP_EINPUT, word, NO_OFFSET, "unknown option; did you mean --%s?",
+                         nearest);
+    return error_set(
+        err, NP_EINPUT, word, NO_OFFSET,
+        "unknown option; --help lists them, -- stands before a text that begins with -");
 }
 
 static np_status positional(struct options *options, const char *text, np_error *err)
 {
     if (options->text)
-        return error_set(err, NP_EINPUT, text, NO_OFFSET, "one text is expected; quote it: \"...\"");
+        return error_set(err, NP_EINPUT, text, NO_OFFSET,
+                         "one text is expected; quote it: \"...\"");
     options->text = text;
     return NP_OK;
 }
 
 /* One option at args[*i]; moves *i to its last argument. */
-static np_status one_option(struct options *options, unsigned command, int n_args, char **args, int *i,
-                            np_error *err)
+static np_status one_option(struct options *options, unsigned command, int n_args, char **args,
+                            int *i, np_error *err)
 {
     const char *arg = args[*i], *value = NULL;
     const struct option *option;
@@ -316,7 +322,8 @@ static np_status one_option(struct options *options, unsigned command, int n_arg
         return error_set(err, NP_EINPUT, shown, NO_OFFSET, "takes no value");
     if (option->kind != KIND_SET && !value) {
         if (*i + 1 >= n_args)
-            return error_set(err, NP_EINPUT, shown, NO_OFFSET, "needs a value: %s", option->argument);
+            return error_set(err, NP_EINPUT, shown, NO_OFFSET, "needs a value: %s",
+                             option->argument);
         value = args[++*i];
     }
     np_error why = {0};
@@ -324,14 +331,17 @@ static np_status one_option(struct options *options, unsigned command, int n_arg
     return error_set(err, NP_EINPUT, shown, NO_OFFSET, "\"%.60s\" %s", value, why.message);
 }
 
-np_status options_parse(struct options *options, unsigned command, int n_args, char **args, np_error *err)
+np_status options_parse(struct options *options, unsigned command, int n_args, char **args,
+                        np_error *err)
 {
     bool only_texts = false;
     for (int i = 0; i < n_args; i++) {
-        if (!only_texts && strcmp(args[i], "--") == 0) only_texts = true;
+        if (!only_texts && strcmp(args[i], "--") == 0)
+            only_texts = true;
         else if (only_texts || args[i][0] != '-' || args[i][1] == 0)
             TRY(positional(options, args[i], err));
-        else TRY(one_option(options, command, n_args, args, &i, err));
+        else
+            TRY(one_option(options, command, n_args, args, &i, err));
     }
     return NP_OK;
 }

@@ -25,10 +25,10 @@ enum {
 #define NOT_GIVEN (-2) /* start, top */
 
 struct asked {
-    int64_t start, top;              /* NOT_GIVEN: the command's own */
+    int64_t start, top; /* NOT_GIVEN: the command's own */
     double score_temperature;
     int condition, add_special, parse_special; /* np_condition, np_choice */
-    int logprobs_mode;               /* place in mode_names + 1; 0: not given */
+    int logprobs_mode;                         /* place in mode_names + 1; 0: not given */
     int entropy, tail;
 };
 
@@ -40,9 +40,9 @@ struct options {
     const char *file, *jsonl, *output;
     const char *decode, *prompt, *response, *candidates;
     int ids, json, timing, resume, help, version;
-    int progress, unit;              /* place in the names + 1 */
+    int progress, unit; /* place in the names + 1 */
     int64_t n_lowest;
-    const char *text;                /* the positional argument, NULL without one */
+    const char *text; /* the positional argument, NULL without one */
 };
 
 extern const char *const condition_names[]; /* each list ends with NULL */
@@ -53,7 +53,8 @@ void options_init(struct options *options);
 
 /* Reads argv[0..n_args) for the command of bit `command`. NP_EINPUT: a usage error, with the option in
  * err->where. Strings are borrowed from argv. */
-np_status options_parse(struct options *options, unsigned command, int n_args, char **args, np_error *err);
+np_status options_parse(struct options *options, unsigned command, int n_args, char **args,
+                        np_error *err);
 
 /* The list for --help. */
 void options_help(struct buf *out, unsigned command);

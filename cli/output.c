@@ -19,8 +19,10 @@ static bool wants_colour(void)
 static bool output_fault(struct output *out)
 {
     int cause = errno;
-    if (cause == EPIPE) out->closed_pipe = true;
-    else if (!out->failed) complain(out->path ? out->path : "standard output", "%s", strerror(cause));
+    if (cause == EPIPE)
+        out->closed_pipe = true;
+    else if (!out->failed)
+        complain(out->path ? out->path : "standard output", "%s", strerror(cause));
     out->failed = true;
     return false;
 }
@@ -59,8 +61,11 @@ bool output_open(struct output *out, const char *path)
     if (!out->path) return output_fault(out);
     bool direct = exists && !S_ISREG(info.st_mode);
     out->file = direct ? fopen(path, "wb") : open_beside(out);
-    if (!out->file) return output_fault(out);
-    return true;
+    if (out->file) return true;
+    output_fault(out);
+    free(out->path);
+    out->path = NULL;
+    return false;
 }
 
 bool output_write(struct output *out, const void *bytes, size_t n_bytes)
@@ -79,7 +84,8 @@ bool output_flush(struct output *out)
 bool output_close(struct output *out, bool keep)
 {
     bool good = output_flush(out);
-    if (out->file && out->file != stdout && fclose(out->file) != 0 && good) good = output_fault(out);
+    if (out->file && out->file != stdout && fclose(out->file) != 0 && good)
+        good = output_fault(out);
     if (out->temporary) {
         if (good && keep && rename(out->temporary, out->path) != 0) good = output_fault(out);
         if (!good || !keep) unlink(out->temporary);

@@ -24,12 +24,12 @@ struct entry {
 };
 
 struct parts {
-    char *path, *folder;      /* OUT.npz, OUT.npz.parts */
+    char *path, *folder; /* OUT.npz, OUT.npz.parts */
     FILE *journal;
-    struct entry *entries;    /* in the order of the journal */
+    struct entry *entries; /* in the order of the journal */
     size_t n_entries, capacity;
     size_t *by_number, *by_key; /* open addressing: place in `entries` + 1, 0 free */
-    size_t n_slots;           /* a power of two, over twice the entries */
+    size_t n_slots;             /* a power of two, over twice the entries */
 };
 
 /* ---- finding entries ---------------------------------------------------------------------------- */
@@ -80,7 +80,8 @@ static bool grow(struct parts *parts)
     size_t capacity = parts->capacity ? parts->capacity * 2 : 64, n_slots = capacity * 4;
     struct entry *entries = realloc(parts->entries, capacity * sizeof *entries);
     if (entries) parts->entries = entries;
-    size_t *by_number = calloc(n_slots, sizeof *by_number), *by_key = calloc(n_slots, sizeof *by_key);
+    size_t *by_number = calloc(n_slots, sizeof *by_number),
+           *by_key = calloc(n_slots, sizeof *by_key);
     if (!entries || !by_number || !by_key) {
         free(by_number);
         free(by_key);
@@ -134,26 +135,34 @@ static np_status read_entry(struct parts *parts, const char *line, size_t n_byte
     const char *key;
     json_t *object = json_loadb(line, n_bytes, JSON_REJECT_DUPLICATES, &why);
     if (!object ||
-        json_unpack(object, "{s:I, s:I, s:I, s:I, s:I, s:b, s:s}", "number", &number, "hash", &hash, "rows",
-                    &rows, "width", &width, "start", &start, "tail", &tail, "key", &key) != 0 ||
+        json_unpack(object, "{s:I, s:I, s:I, s:I, s:I, s:b, s:s}", "number", &number, "hash", &hash,
+                    "rows", &rows, "width", &width, "start", &start, "tail", &tail, "key",
+                    &key) != 0 ||
         number < 0 || rows < 0 || width < 0 || start < 0) {
         json_decref(object);
         return other_run(parts, "holds a journal that is not of this program", err);
     }
-    struct entry entry = {(uint64_t)number, (uint64_t)hash,  (uint64_t)rows, (uint64_t)width,
-                          (uint64_t)start,  tail != 0, NULL};
+    struct entry entry = {(uint64_t)number,
+                          (uint64_t)hash,
+                          (uint64_t)rows,
+                          (uint64_t)width,
+                          (uint64_t)start,
+                          tail != 0,
+                          NULL};
     np_status status = add_entry(parts, entry, key, err);
     json_decref(object);
     return status;
 }
 
-static np_status read_journal(struct parts *parts, const char *path, const char *identity, np_error *err)
+static np_status read_journal(struct parts *parts, const char *path, const char *identity,
+                              np_error *err)
 {
     char *text;
     size_t n_bytes, at = 0, n_lines = 0;
     TRY(file_read_all(path, MAX_JOURNAL_BYTES, &text, &n_bytes, err));
     np_status status = NP_OK;
-    for (const char *end; status == NP_OK && (end = memchr(text + at, '\n', n_bytes - at)); n_lines++) {
+    for (const char *end; status == NP_OK && (end = memchr(text + at, '\n', n_bytes - at));
+         n_lines++) {
         size_t n_line = (size_t)(end - text) - at;
         status = n_lines == 0 ? read_identity(parts, text + at, n_line, identity, err)
                               : read_entry(parts, text + at, n_line, err);
@@ -181,23 +190,27 @@ static np_status open_journal(struct parts *parts, const char *identity, bool re
     if (mkdir(parts->folder, 0777) != 0) {
         if (errno != EEXIST) return fault(parts->folder, err);
         if (!resume)
-            return error_set(err, NP_EINPUT, parts->folder, NO_OFFSET,
-                             "an interrupted run left its parts here; continue it with --resume, or "
-                             "remove the folder");
+            return error_set(
+                err, NP_EINPUT, parts->folder, NO_OFFSET,
+                "an interrupted run left its parts here; continue it with --resume, or "
+                "remove the folder");
     }
     char *path = path_join(parts->folder, "/journal");
     if (!path) return error_nomem(err, "a path", strlen(parts->folder));
     parts->journal = fopen(path, "ab");
     np_status status = NP_OK;
-    if (!parts->journal) status = fault(path, err);
+    if (!parts->journal)
+        status = fault(path, err);
     else if (flock(fileno(parts->journal), LOCK_EX | LOCK_NB) != 0)
         status = error_set(err, NP_EINPUT, path, NO_OFFSET, "another run is writing here");
-    else status = read_journal(parts, path, identity, err);
+    else
+        status = read_journal(parts, path, identity, err);
     free(path);
     return status;
 }
 
-np_status parts_open(struct parts **out, const char *path, const char *identity, bool resume, np_error *err)
+np_status parts_open(struct parts **out, const char *path, const char *identity, bool resume,
+                     np_error *err)
 {
     struct parts *parts = calloc(1, sizeof *parts);
     *out = NULL;
@@ -205,10 +218,14 @@ np_status parts_open(struct parts **out, const char *path, const char *identity,
     parts->path = strdup(path);
     parts->folder = path_join(path, ".parts");
     np_status status = NP_OK;
-    if (!parts->path || !parts->folder) status = error_nomem(err, "a path", strlen(path));
-    else status = open_journal(parts, identity, resume, err);
-    if (status == NP_OK) *out = parts;
-    else parts_close(parts);
+    if (!parts->path || !parts->folder)
+        status = error_nomem(err, "a path", strlen(path));
+    else
+        status = open_journal(parts, identity, resume, err);
+    if (status == NP_OK)
+        *out = parts;
+    else
+        parts_close(parts);
     return status;
 }
 
@@ -241,11 +258,13 @@ bool parts_have(const struct parts *parts, struct question *question)
 static np_status make_key(const struct parts *parts, const struct question *question, char *key,
                           np_error *err)
 {
-    if (!question->id) snprintf(key, MAX_KEY_BYTES + 1, "%zu", question->number);
+    if (!question->id)
+        snprintf(key, MAX_KEY_BYTES + 1, "%zu", question->number);
     else if (strlen(question->id) > MAX_KEY_BYTES)
         return error_set(err, NP_EINPUT, "id", NO_OFFSET, "is too long; at most %d bytes in a .npz",
                          MAX_KEY_BYTES);
-    else snprintf(key, MAX_KEY_BYTES + 1, "%s", question->id);
+    else
+        snprintf(key, MAX_KEY_BYTES + 1, "%s", question->id);
     bool good = key[0] != 0 && key[0] != '.';
     for (const unsigned char *at = (const unsigned char *)key; *at; at++)
         good = good && *at >= 32 && *at != 127 && *at != '/' && *at != '\\';
@@ -273,9 +292,10 @@ static np_status write_part(const char *path, const np_result *result, np_error 
     size_t n_rows = result->n_rows, width = result->n_candidates;
     FILE *file = fopen(path, "wb");
     if (!file) return fault(path, err);
-    bool good = n_rows == 0 ||
-                (fwrite(result->scores, sizeof(float) * width, n_rows, file) == n_rows &&
-                 fwrite(result->token_ids + result->start + 1, sizeof(int32_t), n_rows, file) == n_rows);
+    bool good =
+        n_rows == 0 ||
+        (fwrite(result->scores, sizeof(float) * width, n_rows, file) == n_rows &&
+         fwrite(result->token_ids + result->start + 1, sizeof(int32_t), n_rows, file) == n_rows);
     if (good && n_rows && result->tail)
         good = fwrite(result->tail, sizeof(float), n_rows, file) == n_rows;
     if (fclose(file) != 0) good = false;
@@ -292,8 +312,13 @@ np_status parts_add(struct parts *parts, const struct question *question, const 
     np_status status = write_part(path, result, err);
     free(path);
     TRY(status);
-    struct entry entry = {question->number, question->hash, result->n_rows,      result->n_candidates,
-                          result->start,    result->tail,   NULL};
+    struct entry entry = {question->number,
+                          question->hash,
+                          result->n_rows,
+                          result->n_candidates,
+                          result->start,
+                          result->tail,
+                          NULL};
     struct buf line;
     struct json json;
     buf_init(&line, 4096);
@@ -301,11 +326,14 @@ np_status parts_add(struct parts *parts, const struct question *question, const 
     json_begin(&json, '{');
     json_key(&json, "key");
     json_str(&json, key);
-    buf_printf(&line, ",\"number\":%llu,\"hash\":%lld,\"rows\":%llu,\"width\":%llu,\"start\":%llu,\"tail\":%s}\n",
-               (unsigned long long)entry.number, (long long)entry.hash, (unsigned long long)entry.n_rows,
-               (unsigned long long)entry.width, (unsigned long long)entry.start,
-               entry.has_tail ? "true" : "false");
-    bool good = !line.failed && fwrite(line.data, 1, line.n_bytes, parts->journal) == line.n_bytes &&
+    buf_printf(
+        &line,
+        ",\"number\":%llu,\"hash\":%lld,\"rows\":%llu,\"width\":%llu,\"start\":%llu,\"tail\":%s}\n",
+        (unsigned long long)entry.number, (long long)entry.hash, (unsigned long long)entry.n_rows,
+        (unsigned long long)entry.width, (unsigned long long)entry.start,
+        entry.has_tail ? "true" : "false");
+    bool good = !line.failed &&
+                fwrite(line.data, 1, line.n_bytes, parts->journal) == line.n_bytes &&
                 fflush(parts->journal) == 0;
     buf_free(&line);
     return good ? add_entry(parts, entry, key, err) : fault(parts->folder, err);
@@ -313,15 +341,17 @@ np_status parts_add(struct parts *parts, const struct question *question, const 
 
 /* ---- the archive -------------------------------------------------------------------------------- */
 
-static np_status zip_array(struct npz *npz, const struct entry *entry, const char *what, enum npy_type type,
-                           const uint64_t *shape, int n_dims, const void *data, np_error *err)
+static np_status zip_array(struct npz *npz, const struct entry *entry, const char *what,
+                           enum npy_type type, const uint64_t *shape, int n_dims, const void *data,
+                           np_error *err)
 {
     char name[MAX_KEY_BYTES + 32];
     snprintf(name, sizeof name, "%s.%s.npy", entry->key, what);
     return npz_add(npz, name, type, shape, n_dims, data, err);
 }
 
-static np_status zip_entry(struct npz *npz, const struct entry *entry, const char *path, np_error *err)
+static np_status zip_entry(struct npz *npz, const struct entry *entry, const char *path,
+                           np_error *err)
 {
     char *bytes;
     size_t n_bytes, row_bytes = 4 * (size_t)entry->width + 4 + 4 * (size_t)entry->has_tail;
@@ -332,12 +362,15 @@ static np_status zip_entry(struct npz *npz, const struct entry *entry, const cha
     const char *ids = bytes + 4 * (size_t)entry->n_rows * (size_t)entry->width;
     np_status status = NP_OK;
     if (n_bytes != wanted)
-        status = error_set(err, NP_EIO, path, NO_OFFSET, "holds %zu bytes, needs %zu", n_bytes, wanted);
+        status =
+            error_set(err, NP_EIO, path, NO_OFFSET, "holds %zu bytes, needs %zu", n_bytes, wanted);
     if (status == NP_OK) status = zip_array(npz, entry, "scores", NPY_F32, shape, 2, bytes, err);
-    if (status == NP_OK) status = zip_array(npz, entry, "row_token_ids", NPY_I32, shape, 1, ids, err);
+    if (status == NP_OK)
+        status = zip_array(npz, entry, "row_token_ids", NPY_I32, shape, 1, ids, err);
     if (status == NP_OK) status = zip_array(npz, entry, "start", NPY_I64, NULL, 0, &start, err);
     if (status == NP_OK && entry->has_tail)
-        status = zip_array(npz, entry, "tail", NPY_F32, shape, 1, ids + 4 * (size_t)entry->n_rows, err);
+        status =
+            zip_array(npz, entry, "tail", NPY_F32, shape, 1, ids + 4 * (size_t)entry->n_rows, err);
     free(bytes);
     return status;
 }

@@ -11,7 +11,7 @@
 #ifndef CLI_PARTS_H
 #define CLI_PARTS_H
 
-#include "cli.h"
+#include "requests.h"
 
 struct parts;
 

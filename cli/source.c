@@ -95,7 +95,8 @@ bool source_would_wait(const struct source *source)
     return poll(&waiting, 1, 0) == 0;
 }
 
-np_status source_read_all(const char *path, size_t max_bytes, char **out, size_t *n_bytes, np_error *err)
+np_status source_read_all(const char *path, size_t max_bytes, char **out, size_t *n_bytes,
+                          np_error *err)
 {
     if (strcmp(path, "-") != 0) return file_read_all(path, max_bytes, out, n_bytes, err);
     struct buf all;
@@ -106,7 +107,8 @@ np_status source_read_all(const char *path, size_t max_bytes, char **out, size_t
     while ((got = read(STDIN_FILENO, block, sizeof block)) > 0)
         if (!buf_push(&all, block, (size_t)got)) break;
     np_status status = NP_OK;
-    if (got < 0) status = error_set(err, NP_EIO, "standard input", NO_OFFSET, "%s", strerror(errno));
+    if (got < 0)
+        status = error_set(err, NP_EIO, "standard input", NO_OFFSET, "%s", strerror(errno));
     else if (all.failed)
         status = error_set(err, NP_ELIMIT, "standard input", NO_OFFSET,
                            "is too long; at most %zu bytes are allowed", max_bytes);

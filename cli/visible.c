@@ -26,14 +26,15 @@ static bool is_hidden(utf8proc_int32_t code)
 }
 
 /* One character or byte as it is shown; returns the bytes taken from the text. */
-static size_t visible_char(const char *bytes, size_t n_bytes, char *shown, size_t n_shown, size_t *columns)
+static size_t visible_char(const char *bytes, size_t n_bytes, char *shown, size_t n_shown,
+                           size_t *columns)
 {
     static const char plain[] = "\n\t\r\\", letter[] = "ntr\\";
     unsigned char byte = (unsigned char)bytes[0];
     const char *escaped = byte ? strchr(plain, byte) : NULL;
     utf8proc_int32_t code = -1;
-    utf8proc_ssize_t n_code = utf8proc_iterate((const utf8proc_uint8_t *)bytes,
-                                               (utf8proc_ssize_t)(n_bytes < 8 ? n_bytes : 8), &code);
+    utf8proc_ssize_t n_code = utf8proc_iterate(
+        (const utf8proc_uint8_t *)bytes, (utf8proc_ssize_t)(n_bytes < 8 ? n_bytes : 8), &code);
     if (byte == ' ') {
         snprintf(shown, n_shown, "\xc2\xb7");
         *columns = 1;
@@ -92,7 +93,8 @@ void visible_token(struct cli *cli, int32_t token_id, size_t n_columns)
 {
     const char *bytes;
     size_t n_bytes;
-    if (np_token_bytes(cli->model, token_id, &bytes, &n_bytes, NULL) != NP_OK) bytes = "", n_bytes = 0;
+    if (np_token_bytes(cli->model, token_id, &bytes, &n_bytes, NULL) != NP_OK)
+        bytes = "", n_bytes = 0;
     visible_text(&cli->text, bytes, n_bytes, n_columns);
 }
 
@@ -111,7 +113,8 @@ void json_token(struct cli *cli, int32_t token_id)
     size_t n_bytes;
     if (np_token_bytes(cli->model, token_id, &bytes, &n_bytes, NULL) == NP_OK)
         json_text(&cli->json, bytes, n_bytes);
-    else json_nil(&cli->json);
+    else
+        json_nil(&cli->json);
 }
 
 void json_ids(struct json *json, const char *key, const int32_t *ids, size_t count)
@@ -125,8 +128,10 @@ void json_ids(struct json *json, const char *key, const int32_t *ids, size_t cou
 void json_finite(struct json *json, const char *key, double value)
 {
     json_key(json, key);
-    if (isfinite(value)) json_double(json, value);
-    else json_nil(json);
+    if (isfinite(value))
+        json_double(json, value);
+    else
+        json_nil(json);
 }
 
 void json_conditions(struct cli *cli, const np_request *request)

@@ -112,9 +112,8 @@ enum { BAR_COLUMNS = 40 };
 void progress_begin(struct progress *progress, const struct cli *cli, const char *label)
 {
     bool never = cli->options.progress == PROGRESS_NEVER;
-    *progress = (struct progress){.label = label,
-                                  .wanted = !never && isatty(STDERR_FILENO),
-                                  .began_s = seconds_now()};
+    *progress = (struct progress){
+        .label = label, .wanted = !never && isatty(STDERR_FILENO), .began_s = seconds_now()};
 }
 
 void progress_tick(void *user, size_t done, size_t total)

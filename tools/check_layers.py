@@ -33,7 +33,7 @@ ONE_ROOM = {"fuzz", "bench"}
 LIBRARIES = {
     "jansson.h": {"format", "text", "server", "cli", "tests"},
     "pcre2.h": {"text"},
-    "utf8proc.h": {"text"},
+    "utf8proc.h": {"text", "cli"},
     "xxhash.h": {"api"},
     "microhttpd.h": {"server"},
     "curl/curl.h": {"cli"},
