@@ -18,15 +18,16 @@ struct work {
 static double best_seconds(void (*once)(const struct work *), const struct work *work)
 {
     double best = INFINITY;
-    for (int t = 0; t < TRIES; t++) {
-        size_t n = 0;
-        double begin = seconds(), spent;
-        do {
-            once(work);
-            n++;
-            spent = seconds() - begin;
-        } while (spent < TRY_SECONDS);
+    size_t n = 1;
+    for (int t = 0; t < TRIES;) {
+        double begin = seconds();
+        for (size_t i = 0; i < n; i++) once(work);
+        double spent = seconds() - begin;
         best = fmin(best, spent / (double)n);
+        if (spent < TRY_SECONDS)
+            n *= 2;
+        else
+            t++;
     }
     return best;
 }
