@@ -59,9 +59,10 @@ static np_status check_options(const struct options *options, unsigned command, 
                          : "no text; give one in quotes, -f FILE or --jsonl FILE");
     if (n_inputs > 1) return usage(err, NULL, "one input only: a text, -f, --jsonl or a prompt");
     if (!options->prompt != !options->response)
-        return usage(err, options->prompt ? "--response" : "--prompt", "is missing");
+        return usage(err, options->prompt ? "--response" : "--prompt",
+                     "--prompt and --response go together; one is missing");
     if (options->asked.condition && options->asked.add_special)
-        return usage(err, "--condition", "cannot stand together with --[no-]add-special-tokens");
+        return usage(err, "--condition", "give this or --[no-]add-special-tokens, not both");
     return NP_OK;
 }
 
@@ -166,11 +167,10 @@ static np_status question_finish(struct loop *loop, struct question *question)
     np_request *request = &question->request;
     np_error *err = &question->error;
     if (!question->text && !question->has_ids)
-        return error_set(err, NP_EINPUT, "prompt", NO_OFFSET,
-                         "is missing; give prompt or token_ids");
+        return error_set(err, NP_EINPUT, "prompt", NO_OFFSET, "no input; give prompt or token_ids");
     if (asked->condition && asked->add_special)
         return error_set(err, NP_EINPUT, "condition", NO_OFFSET,
-                         "cannot stand together with add_special_tokens");
+                         "give this or add_special_tokens, not both");
     question->temperature = (float)asked->score_temperature;
     request->token_ids = question->has_ids ? question->token_ids : NULL;
     request->n_tokens = question->n_tokens;
@@ -295,6 +295,7 @@ static void print_answer(struct loop *loop, struct question *question, np_result
     struct cli *cli = loop->cli;
     const struct asker *asker = loop->asker;
     np_error err = question->error;
+    json_init(&cli->json, &cli->text);
     if (err.status == NP_OK && result) err = result->error;
     if (err.status == NP_OK && asker->deliver)
         asker->deliver(cli, question, result, &err);

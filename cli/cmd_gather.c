@@ -52,8 +52,9 @@ static np_status join_response(struct cli *cli, struct question *question, struc
     size_t n_prompt = question->n_tokens, n_response = question->n_response;
     if (n_prompt == 0)
         return error_set(err, NP_EINPUT, "prompt", NO_OFFSET,
-                         "is empty, so no row scores the first token of the response");
-    if (n_response == 0) return error_set(err, NP_EINPUT, "response", NO_OFFSET, "is empty");
+                         "the prompt is empty: no row scores the first token of the response");
+    if (n_response == 0)
+        return error_set(err, NP_EINPUT, "response", NO_OFFSET, "the response is empty");
     int32_t *ids = arena_push_array(arena, n_prompt + n_response, sizeof *ids);
     if (!ids) return error_nomem(err, "token ids", (n_prompt + n_response) * sizeof *ids);
     memcpy(ids, question->token_ids, n_prompt * sizeof *ids);
@@ -76,9 +77,9 @@ static np_status prepare(struct cli *cli, struct question *question, struct aren
         TRY(join_response(cli, question, arena, err));
     if (!question->candidate_ids)
         return error_set(err, NP_EINPUT, "candidates", NO_OFFSET,
-                         "are missing; give --candidates or prompt_logprob_token_ids");
+                         "no candidates; give --candidates or prompt_logprob_token_ids");
     if (question->n_candidates == 0)
-        return error_set(err, NP_EINPUT, "candidates", NO_OFFSET, "are empty");
+        return error_set(err, NP_EINPUT, "candidates", NO_OFFSET, "the list is empty");
     request->candidate_ids = question->candidate_ids;
     request->n_candidates = question->n_candidates;
     request->n_candidate_rows = question->n_candidate_rows;
@@ -241,12 +242,13 @@ int command_gather(struct cli *cli)
                                      .done = is_done};
     np_error err = {0};
     if (cli->options.resume && !ends_with(cli->options.output, ".npz")) {
-        complain("gather", "continues a run with -o OUT.npz only (--resume)");
+        complain("gather", "only a run with -o OUT.npz can be continued (--resume)");
         return EXIT_USAGE;
     }
     if (ends_with(cli->options.output, ".npy")) {
         if (!cli->options.jsonl) return requests_answer(cli, &npy);
-        complain("gather", "holds one request; give -o OUT.npz for many (%s)", cli->options.output);
+        complain("gather", "a .npy holds one request; give -o OUT.npz for many (%s)",
+                 cli->options.output);
         return EXIT_USAGE;
     }
     if (!ends_with(cli->options.output, ".npz")) return requests_answer(cli, &print);

@@ -294,7 +294,8 @@ static np_status read_candidates(struct reading *reading, const char *name, json
     }
     if (!json_is_array(value))
         return wrong(name, "a list of ids, a list of lists, or base64 of a .npy file", value, err);
-    if (json_array_size(value) == 0) return error_set(err, NP_EINPUT, name, NO_OFFSET, "is empty");
+    if (json_array_size(value) == 0)
+        return error_set(err, NP_EINPUT, name, NO_OFFSET, "the list is empty");
     if (json_is_array(json_array_get(value, 0))) return read_nested(reading, name, value, err);
     question->n_candidate_rows = 0;
     return read_ids(reading, name, value, &question->candidate_ids, &question->n_candidates, err);
@@ -368,7 +369,7 @@ static np_status read_field(struct reading *reading, const struct field *field, 
         break;
     }
     return error_set(err, NP_EUNSUPPORTED, field->name, NO_OFFSET,
-                     "is not served by this command; leave it out or set it to null");
+                     "this field is not served here; leave it out or set it to null");
 }
 
 /* ---- the object ------------------------------------------------------------------------------- */
@@ -379,7 +380,8 @@ static np_status unknown(const char *key, unsigned command, np_error *err)
     size_t count = 0;
     for (size_t i = 0; i < N_FIELDS; i++) {
         if (strcmp(table[i].name, key) == 0)
-            return error_set(err, NP_EINPUT, key, NO_OFFSET, "is a field of another command");
+            return error_set(err, NP_EINPUT, key, NO_OFFSET,
+                             "this field belongs to another command");
         if (table[i].commands & command && table[i].kind != FIELD_REFUSED)
             mine[count++] = table[i].name;
     }
@@ -406,7 +408,7 @@ static np_status check_aliases(json_t *object, np_error *err)
                *second = json_object_get(object, pairs[i][1]);
         if (first && second && !json_is_null(first) && !json_is_null(second))
             return error_set(err, NP_EINPUT, pairs[i][1], NO_OFFSET,
-                             "cannot stand together with \"%s\"", pairs[i][0]);
+                             "give this or \"%s\", not both", pairs[i][0]);
     }
     return NP_OK;
 }
@@ -448,7 +450,7 @@ np_status fields_read(struct question *question, unsigned command, const char *l
     if (!object) {
         char where[32];
         snprintf(where, sizeof where, "line %zu", question->line);
-        return error_set(err, NP_EINPUT, where, why.position, "is not valid JSON: %s", why.text);
+        return error_set(err, NP_EINPUT, where, why.position, "not valid JSON: %s", why.text);
     }
     np_status status = read_object(&reading, object, err);
     json_decref(object);

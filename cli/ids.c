@@ -17,7 +17,7 @@ static np_status bad_id(const char *where, size_t place, const char *text, size_
 {
     char path[80];
     snprintf(path, sizeof path, "%s[%zu]", where, place);
-    error_set(err, NP_EINPUT, path, NO_OFFSET, "is not a token id (a whole number below 2^31)");
+    error_set(err, NP_EINPUT, path, NO_OFFSET, "a token id is a whole number below 2^31");
     return error_given(err, NP_EINPUT, "%.*s", (int)(n_bytes < 60 ? n_bytes : 60), text);
 }
 
@@ -70,7 +70,7 @@ np_status ids_from_npy(const char *bytes, size_t n_bytes, const char *where, str
     size_t n_rows = n_dims == 2 ? (size_t)shape[0] : 1, width = (size_t)shape[n_dims == 2];
     if (n_dims > 2) {
         status = error_set(err, NP_EINPUT, where, NO_OFFSET,
-                           "has %d dimensions; [K] and [rows, K] are allowed", n_dims);
+                           "%d dimensions; [K] and [rows, K] are allowed", n_dims);
         goto done;
     }
     int32_t *list = arena_push_array(arena, n_rows * width + 1, sizeof *list);
@@ -81,7 +81,8 @@ np_status ids_from_npy(const char *bytes, size_t n_bytes, const char *where, str
     for (size_t i = 0; i < n_rows * width; i++) {
         if (values[i] < INT32_MIN || values[i] > INT32_MAX) {
             snprintf(path, sizeof path, "%s[%zu][%zu]", where, i / width, i % width);
-            status = error_set(err, NP_EINPUT, path, NO_OFFSET, "is not a token id");
+            status = error_set(err, NP_EINPUT, path, NO_OFFSET,
+                               "a token id is a whole number below 2^31");
             error_given(err, status, "%lld", (long long)values[i]);
             goto done;
         }
@@ -109,7 +110,7 @@ np_status base64_decode(const char *text, size_t n_bytes, const char *where, str
     while (n_digits > 0 && n_bytes - n_digits < 2 && text[n_digits - 1] == '=') n_digits--;
     if (n_bytes % 4 != 0)
         return error_set(err, NP_EINPUT, where, (int64_t)n_bytes,
-                         "is not base64: its length is not a multiple of 4");
+                         "not base64: the length is no multiple of 4");
     char *out = arena_push(arena, n_bytes / 4 * 3 + 1);
     if (!out) return error_nomem(err, "base64", n_bytes);
     uint32_t bits = 0;
@@ -117,7 +118,7 @@ np_status base64_decode(const char *text, size_t n_bytes, const char *where, str
         int digit = base64_digit(text[i]);
         if (digit < 0)
             return error_set(err, NP_EINPUT, where, (int64_t)i,
-                             "is not base64 of the standard alphabet");
+                             "not a character of the standard base64 alphabet");
         bits = bits << 6 | (uint32_t)digit;
         /* Digits 1, 2 and 3 of four complete a byte each. */
         if (i % 4 != 0) out[n_out++] = (char)(bits >> (6 - 2 * (i % 4)));

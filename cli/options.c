@@ -205,7 +205,7 @@ static np_status store_int(const struct option *option, const char *text, void *
 {
     int64_t value;
     if (!read_int(text, &value))
-        return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "is not a whole number");
+        return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "a whole number is expected");
     if (value < option->low || value > option->high)
         return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "must lie between %lld and %lld",
                          (long long)option->low, (long long)option->high);
@@ -219,7 +219,7 @@ static np_status store_name(const struct option *option, const char *text, void 
     int place = name_find(option->names, text, strlen(text));
     if (place < 0) {
         join_names(option->names, list, sizeof list);
-        return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "is not one of: %s", list);
+        return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "one of these is expected: %s", list);
     }
     if (option->kind == KIND_NAME)
         *(int *)to = place + 1;
@@ -243,7 +243,8 @@ static np_status store(const struct option *option, const char *text, struct opt
     case KIND_ONE_OF: return store_name(option, text, to, err);
     case KIND_SIZE:
         if (read_size(text, to)) return NP_OK;
-        return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "is not a size such as 800M or 1.5G");
+        return error_set(err, NP_EINPUT, NULL, NO_OFFSET,
+                         "a size such as 800M or 1.5G is expected");
     case KIND_ABOVE0:
         if (read_real(text, &end, to) && *end == 0 && *(double *)to > 0) return NP_OK;
         return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "must be a finite number above 0");
@@ -282,7 +283,7 @@ static np_status unknown(const char *arg, size_t n_bytes, unsigned command, np_e
     const char *name = word + strspn(word, "-");
     const char *nearest = word[1] == '-' ? name_nearest(mine, count, sizeof mine[0], name) : NULL;
     if (find_long(name, strlen(name), FOR_ALL))
-        return error_set(err, NP_EINPUT, word, NO_OFFSET, "is an option of another command");
+        return error_set(err, NP_EINPUT, word, NO_OFFSET, "this option belongs to another command");
     if (nearest)
         return error_set(err, NP_EINPUT, word, NO_OFFSET, "unknown option; did you mean --%s?",
                          nearest);
@@ -319,16 +320,17 @@ static np_status one_option(struct options *options, unsigned command, int n_arg
     char shown[40];
     snprintf(shown, sizeof shown, "--%s", option->name);
     if (option->kind == KIND_SET && value)
-        return error_set(err, NP_EINPUT, shown, NO_OFFSET, "takes no value");
+        return error_set(err, NP_EINPUT, shown, NO_OFFSET, "this option takes no value");
     if (option->kind != KIND_SET && !value) {
         if (*i + 1 >= n_args)
-            return error_set(err, NP_EINPUT, shown, NO_OFFSET, "needs a value: %s",
+            return error_set(err, NP_EINPUT, shown, NO_OFFSET, "a value is missing: %s",
                              option->argument);
         value = args[++*i];
     }
     np_error why = {0};
     if (store(option, value, options, &why) == NP_OK) return NP_OK;
-    return error_set(err, NP_EINPUT, shown, NO_OFFSET, "\"%.60s\" %s", value, why.message);
+    error_set(err, NP_EINPUT, shown, NO_OFFSET, "%s", why.message);
+    return error_given(err, NP_EINPUT, "%.60s", value);
 }
 
 np_status options_parse(struct options *options, unsigned command, int n_args, char **args,

@@ -124,7 +124,7 @@ static np_status read_identity(const struct parts *parts, const char *line, size
                                const char *identity, np_error *err)
 {
     if (strlen(identity) == n_bytes && memcmp(line, identity, n_bytes) == 0) return NP_OK;
-    return other_run(parts, "holds parts of another model or of other options", err);
+    return other_run(parts, "parts of another model or of other options", err);
 }
 
 static np_status read_entry(struct parts *parts, const char *line, size_t n_bytes, np_error *err)
@@ -140,7 +140,7 @@ static np_status read_entry(struct parts *parts, const char *line, size_t n_byte
                     &key) != 0 ||
         number < 0 || rows < 0 || width < 0 || start < 0) {
         json_decref(object);
-        return other_run(parts, "holds a journal that is not of this program", err);
+        return other_run(parts, "not a journal of this program", err);
     }
     struct entry entry = {(uint64_t)number,
                           (uint64_t)hash,
@@ -250,7 +250,7 @@ bool parts_have(const struct parts *parts, struct question *question)
     if (!entry) return false;
     if (entry->hash == question->hash) return true;
     error_set(&question->error, NP_EINPUT, "--resume", NO_OFFSET,
-              "request %zu is not the one that the interrupted run answered", question->number);
+              "not the request that the interrupted run answered in this place");
     return false;
 }
 
@@ -261,7 +261,7 @@ static np_status make_key(const struct parts *parts, const struct question *ques
     if (!question->id)
         snprintf(key, MAX_KEY_BYTES + 1, "%zu", question->number);
     else if (strlen(question->id) > MAX_KEY_BYTES)
-        return error_set(err, NP_EINPUT, "id", NO_OFFSET, "is too long; at most %d bytes in a .npz",
+        return error_set(err, NP_EINPUT, "id", NO_OFFSET, "at most %d bytes name an array",
                          MAX_KEY_BYTES);
     else
         snprintf(key, MAX_KEY_BYTES + 1, "%s", question->id);
@@ -274,7 +274,7 @@ static np_status make_key(const struct parts *parts, const struct question *ques
         return error_given(err, NP_EINPUT, "%.60s", key);
     }
     if (find_key(parts, key)) {
-        error_set(err, NP_EINPUT, "id", NO_OFFSET, "is used by an earlier request");
+        error_set(err, NP_EINPUT, "id", NO_OFFSET, "an earlier request has this id");
         return error_given(err, NP_EINPUT, "%.60s", key);
     }
     return NP_OK;
