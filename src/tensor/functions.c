@@ -46,11 +46,10 @@ float exp32(float x)
     float k = t - ROUND32;
     float r = fmaf(k, -LN2_HI32, x);
     r = fmaf(k, -LN2_LO32, r);
-    float q = 0;
-#define HORNER(c) q = fmaf(q, r, c);
-    EXP32_Q(HORNER)
+    float p = 0;
+#define HORNER(c) p = fmaf(p, r, c);
+    EXP32_P(HORNER)
 #undef HORNER
-    float p = 1 + fmaf(r * r, q, r);
     uint32_t n = bits32(t) - bits32(ROUND32);
     uint32_t h = (n >> 1) | (n & 0x80000000u);
     return p * float_of((h + 127) << 23) * float_of((n - h + 127) << 23);

@@ -183,11 +183,10 @@ VEC v16 v_exp(v16 x)
     v16 k = v_sub(t, v_set(ROUND32));
     v16 r = v_fma(k, v_set(-LN2_HI32), x);
     r = v_fma(k, v_set(-LN2_LO32), r);
-    v16 q = v_set(0);
-#define HORNER(c) q = v_fma(q, r, v_set(c));
-    EXP32_Q(HORNER)
+    v16 p = v_set(0);
+#define HORNER(c) p = v_fma(p, r, v_set(c));
+    EXP32_P(HORNER)
 #undef HORNER
-    v16 p = v_add(v_set(1), v_fma(v_mul(r, r), q, r));
     return v_scale(p, t, ROUND32);
 }
 
