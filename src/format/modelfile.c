@@ -1,9 +1,9 @@
 /*
  * modelfile.c - a model file as it is built by the parsers and as it is read afterwards.
  *
- * The surprising decision: names are looked up by bisection in a sorted array, not by hashing. With at most
- * 65536 names that costs a microsecond per look-up, needs no seed against names that were made to collide, and
- * puts duplicates side by side.
+ * The surprising decision: names are looked up by bisection in a sorted array, not by hashing.
+ * With at most 65536 names that costs a microsecond per look-up, needs no seed against names that
+ * were made to collide, and puts duplicates side by side.
  */
 #include "format/modelparts.h"
 
@@ -100,7 +100,7 @@ static np_status list_add(struct modelfile *file, struct item_list *list, const 
 np_status modelfile_add_tensor(struct modelfile *file, const char *name, struct tensor **out,
                                np_error *err)
 {
-    void *item;
+    void *item = NULL;
     TRY(list_add(file, &file->tensors, name, &item, err));
     *out = item;
     return NP_OK;
@@ -109,7 +109,7 @@ np_status modelfile_add_tensor(struct modelfile *file, const char *name, struct 
 np_status modelfile_add_setting(struct modelfile *file, const char *key, struct setting **out,
                                 np_error *err)
 {
-    void *item;
+    void *item = NULL;
     TRY(list_add(file, &file->settings, key, &item, err));
     *out = item;
     return NP_OK;
