@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
 TOOLS = Path(sys.executable).parent
-TINY = "tests/data/tiny-llama"
+TINY = "tests/data/models/llama-tied-f32.gguf"
 
 
 @dataclass
@@ -57,7 +57,7 @@ def build(folder, *options, env=None, needs=""):
 
 
 def meson_tests(folder, env=None):
-    command = [str(TOOLS / "meson"), "test", "-C", folder, "--no-rebuild", "--print-errorlogs"]
+    command = ["meson", "test", "-C", folder, "--no-rebuild", "--print-errorlogs"]
     junit = f"{folder}/meson-logs/testlog.junit.xml"
     return Step(f"meson test {folder}", command, junit, env or {})
 
@@ -79,6 +79,8 @@ SANITIZED = {
     "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0:allocator_may_return_null=1",
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
 }
+# read by the unit tests: more random cases, more mutated files, the slow cases
+THOROUGH = {"NEPIT_TEST_LONG": "1", "NEPIT_MUTATIONS": "100000"}
 
 TIERS = {
     "default": [
@@ -93,13 +95,14 @@ TIERS = {
     "long": [
         build("build-asan", "-Dtests=enabled", "-Db_lundef=false",
               "-Db_sanitize=address,undefined"),
-        meson_tests("build-asan", SANITIZED),
+        meson_tests("build-asan", {**SANITIZED, **THOROUGH}),
         python_tests("build-asan", "-m", "not long and not peers", env=SANITIZED),
         build("build-clang", "-Dtests=enabled", env={"CC": CLANG}, needs=CLANG),
         meson_tests("build-clang"),
         valgrind("tokenize", "--ids", "1 2 3"),
         valgrind("score", "--ids", "1 2 3"),
-        python_tests("build", "-m", "long", env={"NEPIT_MUTATIONS": "100000"}),
+        Step("all floats", ["build/tests/kernels/allfloats"]),
+        python_tests("build", "-m", "long", env=THOROUGH),
     ],
 }
 
@@ -124,7 +127,9 @@ def run(step):
     junit = ROOT / step.junit if step.junit else None
     if junit:
         junit.unlink(missing_ok=True)
-    ok = subprocess.run(step.command, cwd=ROOT, env={**os.environ, **step.env}).returncode == 0
+    path = f"{TOOLS}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, **step.env}
+    ok = subprocess.run(step.command, cwd=ROOT, env=environment).returncode == 0
     if not junit:
         return Counts(passed=int(ok), failed=int(not ok))
     counts = count_junit(junit) if junit.exists() else Counts()
