@@ -1,6 +1,6 @@
 /*
- * fuzz_gguf.c - a GGUF file from memory: it opens, or is refused in one line. What has opened is read to the
- * last byte, through every name.
+ * fuzz_gguf.c - a GGUF file from memory: it opens, or is refused in one line. What has opened is
+ * read to the last byte, through every name.
  */
 #include "format/modelfile.h"
 #include "mutate.h"

@@ -1,6 +1,6 @@
 /*
- * fuzz_safetensors.c - bytes from memory as a safetensors file, and as a config.json: each is taken, or refused
- * in one line.
+ * fuzz_safetensors.c - bytes from memory as a safetensors file, and as a config.json: each is
+ * taken, or refused in one line.
  */
 #include "format/modelparts.h"
 #include "mutate.h"

@@ -1,11 +1,12 @@
 /*
- * mutate.h - deterministic mutations of a valid input, and a main() for fuzz targets without libFuzzer.
+ * mutate.h - deterministic mutations of a valid input, and a main() for fuzz targets without
+ * libFuzzer.
  *
  *   fuzz_NAME FILE...                            runs each file once
  *   fuzz_NAME -mutations=N -seed=S FILE...       and N mutated copies of each
  *
- * A target is LLVMFuzzerTestOneInput in fuzz_NAME.c. `meson setup -Dfuzz=true` builds it: linked with libFuzzer
- * where the compiler has that (clang with its runtime), else with the main() below.
+ * A target is LLVMFuzzerTestOneInput in fuzz_NAME.c. `meson setup -Dfuzz=true` builds it: linked
+ * with libFuzzer where the compiler has that (clang with its runtime), else with the main() below.
  */
 #ifndef FUZZ_MUTATE_H
 #define FUZZ_MUTATE_H

@@ -1,6 +1,7 @@
 /*
- * bytereader.c - see bytereader.h. A window of one fixed size, because the bytes that outlive it (names,
- * texts) are copied into the arena anyway; a long text goes from the file to its place without the window.
+ * bytereader.c - see bytereader.h. A window of one fixed size, because the bytes that outlive it
+ * (names, texts) are copied into the arena anyway; a long text goes from the file to its place
+ * without the window.
  */
 #include "format/bytereader.h"
 

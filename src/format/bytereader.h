@@ -1,5 +1,6 @@
 /*
- * bytereader.h - a file read forwards through a small window, every step checked against the bytes left.
+ * bytereader.h - a file read forwards through a small window, every step checked against the bytes
+ * left.
  *
  *   file    [ consumed ........ | window: begin ... end | not read yet ............ ]
  *                                ^ position

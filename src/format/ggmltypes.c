@@ -1,6 +1,7 @@
 /*
- * ggmltypes.c - numbers, names and block sizes as in ggml's headers. Rows without a size are types that were
- * withdrawn or never stand in a file; their spans cannot be checked, and they cannot be read.
+ * ggmltypes.c - numbers, names and block sizes as in ggml's headers. Rows without a size are types
+ * that were withdrawn or never stand in a file; their spans cannot be checked, and they cannot be
+ * read.
  */
 #include "format/ggmltypes.h"
 

@@ -1,5 +1,6 @@
 /*
- * ggmltypes.h - the element types of ggml by number, so that one which is not supported is refused by name.
+ * ggmltypes.h - the element types of ggml by number, so that one which is not supported is refused
+ * by name.
  */
 #ifndef FORMAT_GGMLTYPES_H
 #define FORMAT_GGMLTYPES_H

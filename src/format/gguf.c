@@ -2,12 +2,14 @@
  * gguf.c - the GGUF header, versions 2 and 3, little-endian.
  *
  *   "GGUF" u32 version u64 n_tensors u64 n_settings
- *   settings: text key, u32 type, value      text: u64 n_bytes, bytes    array: u32 type, u64 n, values
- *   tensors:  text name, u32 n_dims, u64 dims[n_dims] (fastest first), u32 type, u64 offset from the data
+ *   settings: text key, u32 type, value
+ *   tensors:  text name, u32 n_dims, u64 dims[n_dims] (fastest first), u32 type, u64 offset in data
+ *   text:     u64 n_bytes, bytes            array: u32 type, u64 n, values
  *   zero bytes up to a multiple of general.alignment (32), then the data
  *
- * The surprising decision: a tensor of a type that nepit does not know is no error here. It is kept with its
- * name and refused when somebody reads it, since a file may carry more than an architecture needs.
+ * The surprising decision: a tensor of a type that nepit does not know is no error here. It is
+ * kept with its name and refused when somebody reads it, since a file may carry more than an
+ * architecture needs.
  */
 #include "format/bytereader.h"
 #include "format/ggmltypes.h"

@@ -1,8 +1,9 @@
 /*
- * hfconfig.c - config.json as settings: {"rope_scaling": {"type": "linear"}} becomes rope_scaling.type.
+ * hfconfig.c - config.json as settings: {"rope_scaling": {"type": "linear"}} becomes
+ * rope_scaling.type.
  *
- * The surprising decision: nothing is left out. What cannot be expressed as a setting (an array of objects)
- * still appears under its key, without elements, so that the model can refuse it by name.
+ * The surprising decision: nothing is left out. What cannot be expressed as a setting (an array of
+ * objects) still appears under its key, without elements, so that the model can refuse it by name.
  */
 #include "format/jsonread.h"
 #include "format/modelparts.h"

@@ -1,9 +1,9 @@
 /*
- * hffolder.c - a folder as the Hugging Face libraries write it: config.json, and model.safetensors or an index
- * of shards.
+ * hffolder.c - a folder as the Hugging Face libraries write it: config.json, and model.safetensors
+ * or an index of shards.
  *
- * The surprising decision: a shard may hold tensors that the index does not name (they are kept), but every
- * tensor that the index names must be in the shard that it names.
+ * The surprising decision: a shard may hold tensors that the index does not name (they are kept),
+ * but every tensor that the index names must be in the shard that it names.
  */
 #include "format/jsonread.h"
 #include "format/modelparts.h"

@@ -1,8 +1,9 @@
 /*
  * jsonread.c - see jsonread.h.
  *
- * The surprising decision: the text is scanned once before it is parsed. jansson stops at a nesting of 2048,
- * but "[],[],[]..." costs it 50 bytes of memory for each byte of text, so the values are counted first.
+ * The surprising decision: the text is scanned once before it is parsed. jansson stops at a
+ * nesting of 2048, but "{},{},{}..." costs it 128 bytes of memory for each byte of text, so the
+ * values are counted first, a bracket as four.
  */
 #include "format/jsonread.h"
 
@@ -25,7 +26,7 @@ static np_status scan(const char *bytes, size_t n_bytes, const char *where, int6
         if (c == '"')
             in_text = true;
         else if (c == '{' || c == '[')
-            depth++, n_values++;
+            depth++, n_values += 4;
         else if ((c == '}' || c == ']') && depth)
             depth--;
         else if (c == ',')

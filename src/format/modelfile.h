@@ -1,13 +1,14 @@
 /*
  * modelfile.h - bytes on disk as named tensors and settings.
  *
- * One face for GGUF files and for folders with config.json and safetensors. Opening reads and checks all
- * headers: magic, counts against the bytes that are left, every tensor's span inside its file, no overlap,
- * no duplicate name, sizes that multiply without overflow. Tensor data are read later, one after another,
- * by modelfile_read. Nothing is mapped. Parsers are total functions of bytes: bounds first, then an error
- * that names the byte offset.
+ * One face for GGUF files and for folders with config.json and safetensors. Opening reads and
+ * checks all headers: magic, counts against the bytes that are left, every tensor's span inside
+ * its file, no overlap, no duplicate name, sizes that multiply without overflow. Tensor data are
+ * read later, one after another, by modelfile_read. Nothing is mapped. Parsers are total functions
+ * of bytes: bounds first, then an error that names the byte offset.
  *
- * Limits: MODELFILE_MAX_* below. A model file is immutable after opening and may be read by many threads.
+ * Limits: MODELFILE_MAX_* below. A model file is immutable after opening and may be read by many
+ * threads.
  */
 #ifndef FORMAT_MODELFILE_H
 #define FORMAT_MODELFILE_H
@@ -34,16 +35,17 @@ enum setting_type {
     SETTING_NULL
 };
 
-/* A string need not be terminated inside the file; here it always is, and may contain zero bytes. */
+/* Always terminated here (in the file it need not be); may contain zero bytes. */
 struct text_view {
     const char *bytes;
     size_t n_bytes;
 };
 
-/* A setting of GGUF ("llama.block_count") or of config.json; nested objects of config.json are flattened
- * with dots ("rope_scaling.type"), empty objects appear as SETTING_OBJECT. Arrays hold one type (INT beside FLOAT
- * makes FLOAT); an empty array has element_type SETTING_NULL, and an array that holds anything else (objects,
- * arrays, a mixture) has element_type SETTING_OBJECT and no elements to read, only their number. */
+/* A setting of GGUF ("llama.block_count") or of config.json; nested objects of config.json are
+ * flattened with dots ("rope_scaling.type"), empty objects appear as SETTING_OBJECT. Arrays hold
+ * one type (INT beside FLOAT makes FLOAT); an empty array has element_type SETTING_NULL, and an
+ * array that holds anything else (objects, arrays, a mixture) has element_type SETTING_OBJECT and
+ * no elements to read, only their number. */
 struct setting {
     const char *key;
     enum setting_type type;
@@ -72,8 +74,9 @@ const struct tensor *modelfile_tensor(const struct modelfile *file, size_t i);
 const struct tensor *modelfile_find(const struct modelfile *file,
                                     const char *name); /* NULL: none */
 
-/* Reads elements [first, first + n) of a tensor as stored; first and n are multiples of its block. Tensors of
- * types that nepit does not know (dtype DT_NONE) may lie in a file; reading one is refused by the type's name. */
+/* Reads elements [first, first + n) of a tensor as stored; first and n are multiples of its block.
+ * Tensors of types that nepit does not know (dtype DT_NONE) may lie in a file; reading one is
+ * refused by the type's name. */
 np_status modelfile_read(const struct modelfile *file, const struct tensor *tensor, uint64_t first,
                          uint64_t n, void *out, np_error *err);
 

@@ -1,6 +1,7 @@
 /*
- * modelopen.c - which container a path means. Names decide for safetensors, whose first bytes say little; every
- * other file is taken for a GGUF, whose parser knows by their first bytes what people try instead.
+ * modelopen.c - which container a path means. Names decide for safetensors, whose first bytes say
+ * little; every other file is taken for a GGUF, whose parser knows by their first bytes what
+ * people try instead.
  */
 #include "format/modelparts.h"
 

@@ -1,11 +1,12 @@
 /*
  * modelparts.h - what the parsers of this room share: a model file under construction.
  *
- * Order of work: modelfile_new, modelfile_add_file, then add settings and tensors as they are parsed,
- * then modelfile_index (names sorted, duplicates refused) and modelfile_check_spans. Items may move while
- * more are added, so a pointer to one is good until the next add.
+ * Order of work: modelfile_new, modelfile_add_file, then add settings and tensors as they are
+ * parsed, then modelfile_index (names sorted, duplicates refused) and modelfile_check_spans. Items
+ * may move while more are added, so a pointer to one is good until the next add.
  *
- * Memory follows what has been parsed: a count that a file declares never causes an allocation by itself.
+ * Memory follows what has been read: a length is checked against the bytes left in the file before
+ * anything is allocated for it.
  */
 #ifndef FORMAT_MODELPARTS_H
 #define FORMAT_MODELPARTS_H
@@ -38,7 +39,7 @@ np_status modelfile_new(struct modelfile **out, enum container container, const 
                         const char *folder, size_t max_files, np_error *err);
 np_status modelfile_add_file(struct modelfile *file, const char *path, np_error *err);
 
-/* Room for n_bytes and a zero byte (which is written); packed without alignment. NULL: no memory. */
+/* Room for n_bytes and a zero byte, which is written. Not aligned. NULL: no memory. */
 char *modelfile_text(struct modelfile *file, size_t n_bytes);
 char *modelfile_copy(struct modelfile *file, const char *bytes, size_t n_bytes);
 
@@ -60,12 +61,12 @@ np_status modelfile_index(struct modelfile *file, struct item_list *list, const 
 /* Product of the shape into n_elements. False where it overflows 63 bits. */
 bool tensor_count_elements(struct tensor *tensor, const uint64_t *shape, size_t n_dims);
 
-/* Every tensor of file number `file_index` lies at or behind data_begin, inside the file, apart from the
- * others. exact: they fill the file from data_begin to its end without a gap. */
+/* Every tensor of file number `file_index` lies at or behind data_begin, inside the file, apart
+ * from the others. exact: they fill the file from data_begin to its end without a gap. */
 np_status modelfile_check_spans(struct modelfile *file, int file_index, uint64_t data_begin,
                                 bool exact, np_error *err);
 
-/* The parsers. Each fills `file` with what one input holds; the caller closes it whatever happens. */
+/* The parsers. Each adds what one input holds; the caller closes `file` whatever happens. */
 np_status gguf_parse(struct modelfile *file, np_error *err); /* file number 0 */
 np_status safetensors_parse(struct modelfile *file, int file_index, np_error *err); /* one header */
 np_status hfconfig_parse(struct modelfile *file, const char *json, size_t n_bytes,

@@ -1,11 +1,13 @@
 /*
  * safetensors.c - the header of one safetensors file.
  *
- *   u64 n_header_bytes | JSON {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...} | data
+ *   u64 n_header_bytes | JSON | data
+ *   JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
  *
- * Offsets count from the end of the header; the spans fill the data without a gap. A tensor of a type or a
- * number of dimensions that nepit does not know is kept, without its shape beyond MAX_DIMS, and refused when
- * somebody reads it: checkpoints carry masks and counters that no architecture reads.
+ * Offsets count from the end of the header; the spans fill the data without a gap. A tensor of a
+ * type or a number of dimensions that nepit does not know is kept, without its shape beyond
+ * MAX_DIMS, and refused when somebody reads it: checkpoints carry masks and counters that no
+ * architecture reads.
  */
 #include "format/jsonread.h"
 #include "format/modelparts.h"

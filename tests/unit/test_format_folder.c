@@ -1,4 +1,5 @@
-/* test_format_folder.c - paths: what a folder or a file name means, and what is said when it means nothing. */
+/* test_format_folder.c - paths: what a folder or a file name means, and what is said when it means
+ * nothing. */
 #include "test_format_files.h"
 
 #define TENSOR(name) "{\"" name "\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}"

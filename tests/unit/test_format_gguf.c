@@ -434,7 +434,8 @@ static void spans_that_are_refused(void **state)
     refuse(&image, NP_EFORMAT, "5 dimensions");
 }
 
-/* Types that are withdrawn or unheard of, and tensors without elements, do no harm until they are read. */
+/* Types that are withdrawn or unheard of, and tensors without elements, do no harm until they are
+ * read. */
 static void strange_tensors_are_kept(void **state)
 {
     struct image image;

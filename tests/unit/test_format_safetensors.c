@@ -75,7 +75,8 @@ static void tensors_are_found_and_read(void **state)
     close(memory.fd);
 }
 
-/* Buffers that no architecture reads do not make a checkpoint unusable; their types are named on reading. */
+/* Buffers that no architecture reads do not make a checkpoint unusable; their types are named on
+ * reading. */
 static void unknown_types_are_refused_on_reading(void **state)
 {
     static const char *const cases[][2] = {{"mask", "stored as BOOL"},
