@@ -33,7 +33,8 @@ static inline void pool_share(size_t count, int thread, int n_threads, size_t *b
 /* Floating-point environment: every entry of the library does
  *     struct fpenv saved = fpenv_enter(); ... fpenv_leave(saved);
  * FTZ, DAZ and the rounding mode of the caller are put back as they were. The arithmetic in between
- * must stand in functions that are not inlined: compilers move a plain operation across such a call. */
+ * must stand in functions that are not inlined: compilers move a plain operation across such a
+ * call. */
 struct fpenv {
     uint64_t control;
 };
