@@ -1,4 +1,8 @@
-/* test_base_pool.c - the fixed threads and the floating-point environment. */
+/*
+ * test_base_pool.c - the fixed threads and the floating-point environment.
+ *
+ * NEPIT_TEST_LONG=1 runs 10,000 regions on every number of threads instead of 2,500.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +17,6 @@
 #include "base/pool.h"
 
 #define MAX_TESTED 8
-#define N_REGIONS 10000
 
 /* Plain counters, one per thread: the sanitizers see any missing order between regions. */
 struct tally {
@@ -33,6 +36,7 @@ static void count_region(void *ctx, int thread, int n_threads)
 
 static void regions_run_on_every_thread(void **state)
 {
+    const uint64_t n_regions = getenv("NEPIT_TEST_LONG") ? 10000 : 2500;
     for (int n_threads = 1; n_threads <= MAX_TESTED; n_threads++) {
         struct tally tally = {.n_threads = n_threads};
         struct pool *pool;
@@ -40,7 +44,7 @@ static void regions_run_on_every_thread(void **state)
         assert_int_equal(pool_open(&pool, n_threads, NULL), NP_OK);
         assert_int_equal(pool_n_threads(pool), n_threads);
         uint64_t before = alloc_count();
-        for (uint64_t region = 0; region < N_REGIONS; region++) {
+        for (uint64_t region = 0; region < n_regions; region++) {
             tally.sum = region;
             pool_run(pool, count_region, &tally);
             expected += region;
@@ -48,7 +52,7 @@ static void regions_run_on_every_thread(void **state)
         assert_int_equal(alloc_count(), before);
         pool_close(pool);
         for (int thread = 0; thread < n_threads; thread++) {
-            assert_int_equal(tally.n_calls[thread], N_REGIONS);
+            assert_int_equal(tally.n_calls[thread], n_regions);
             assert_int_equal(tally.seen[thread], expected);
         }
     }
