@@ -294,11 +294,9 @@ np_status modelfile_read(const struct modelfile *file, const struct tensor *tens
     const struct file *disk = &file->files[tensor->file];
     const struct dtype_info *type = &dtype_infos[tensor->dtype];
     if (tensor->dtype == DT_NONE)
-        return error_given(err,
-                           error_set(err, NP_EUNSUPPORTED, disk->path, NO_OFFSET,
-                                     "tensor %s is stored as %s, a type that is not supported",
-                                     tensor->name, tensor->type_name),
-                           "%s", tensor->type_name);
+        return error_set(err, NP_EUNSUPPORTED, disk->path, (int64_t)tensor->offset,
+                         "tensor %s is stored as %s, a type that is not supported", tensor->name,
+                         tensor->type_name);
     if (first > tensor->n_elements || n > tensor->n_elements - first ||
         first % type->block_elements || n % type->block_elements)
         return error_set(err, NP_EINTERNAL, tensor->name, NO_OFFSET,
