@@ -11,7 +11,7 @@
 #include <errno.h>
 
 enum { MAX_BATCH_REQUESTS = 256 };
-#define MAX_BATCH_TOKENS ((size_t)1 << 20)
+#define MAX_BATCH_TOKENS ((size_t)1 << 14)
 #define MAX_BATCH_CELLS ((size_t)1 << 24)
 #define MAX_BATCH_BYTES ((size_t)1 << 34)
 #define MAX_TEXT_BYTES ((size_t)1 << 30)
@@ -84,6 +84,7 @@ static np_status loop_open(struct loop *loop, np_error *err)
 {
     const struct options *options = &loop->cli->options;
     loop->defaults.asked = options->asked;
+    loop->defaults.candidates_name = "candidates";
     arena_init(&loop->arena, MAX_BATCH_BYTES);
     TRY(check_options(options, loop->cli->command->bit, err));
     if (options->candidates) TRY(read_candidates(loop, options->candidates, err));
@@ -260,6 +261,16 @@ void json_id(struct json *json, const struct question *question)
         json_int(json, question->id_int);
 }
 
+/* The library says "candidate_ids[3][1]"; the request may have called them by another name. */
+static void rename_candidates(const struct question *question, np_error *err)
+{
+    static const char own[] = "candidate_ids";
+    char rest[sizeof err->where];
+    if (strncmp(err->where, own, sizeof own - 1) != 0) return;
+    snprintf(rest, sizeof rest, "%s", err->where + sizeof own - 1);
+    snprintf(err->where, sizeof err->where, "%.60s%.100s", question->candidates_name, rest);
+}
+
 static void print_error(struct loop *loop, const struct question *question, const np_error *why)
 {
     struct cli *cli = loop->cli;
@@ -297,6 +308,7 @@ static void print_answer(struct loop *loop, struct question *question, np_result
     np_error err = question->error;
     json_init(&cli->json, &cli->text);
     if (err.status == NP_OK && result) err = result->error;
+    rename_candidates(question, &err);
     if (err.status == NP_OK && asker->deliver)
         asker->deliver(cli, question, result, &err);
     else if (err.status == NP_OK && (cli->options.json || loop->many)) {

@@ -285,6 +285,7 @@ static np_status read_candidates(struct reading *reading, const char *name, json
                                  np_error *err)
 {
     struct question *question = reading->question;
+    question->candidates_name = name;
     char *bytes;
     size_t n_bytes;
     if (json_is_string(value)) {

@@ -22,6 +22,7 @@ struct question {
     const int32_t *token_ids, *response_ids;
     size_t n_tokens, n_response;
     bool has_ids, has_response_ids;
+    const char *candidates_name; /* the field that gave them */
     const int32_t *candidate_ids;
     size_t n_candidates, n_candidate_rows;
     float temperature;
