@@ -15,6 +15,8 @@
 #include <string.h>
 
 #define MAX_ROWS 6 /* of a block of rows */
+#define PREFETCH_ROWS \
+    3 /* so many rows leave time to fetch the next tiles; fewer wait for memory anyway */
 
 /* One block of K: x [rows][depth] times `tiles` tiles, whose k = 0..63 begin at w[0] and 64..127 at w[1], each
  * `stride` floats after the one before it. Adds the sums to y, or to +0 where `first`. */
@@ -31,41 +33,50 @@ typedef void tile_fn(const float *x, size_t ldx, const float *const w[2], size_t
 #define FOR_ROWS_5(DO, T) FOR_ROWS_4(DO, T) DO(4, T)
 #define FOR_ROWS_6(DO, T) FOR_ROWS_5(DO, T) DO(5, T)
 
+/* clang-format off */
 #define SUM(r, t) v16 s##r##t = v_set(0);
 #define ROW_SUMS(r, T) FOR_TILES_##T(SUM, r)
-#define LOAD(k, t) v16 w##t = v_load(tile + (t)*stride + (k)*TILE);
+#define LOAD(k, t)                                                                               \
+    v16 w##t = v_load(tile + (t) * stride + (k) * TILE);                                         \
+    if (prefetch) __builtin_prefetch(tile + ahead + (t) * stride + (k) * TILE);
 #define FMA(r, t) s##r##t = v_fma(xk, w##t, s##r##t);
-#define ROW_FMA(r, T)                \
-    {                                \
-        v16 xk = v_set(xs[(r)*ldx]); \
-        FOR_TILES_##T(FMA, r)        \
+#define ROW_FMA(r, T)                                                                            \
+    {                                                                                            \
+        v16 xk = v_set(xs[(r) * ldx]);                                                           \
+        FOR_TILES_##T(FMA, r)                                                                    \
     }
-#define STEP(R, T, k)                                   \
-    {                                                   \
-        const float *xs = x + (k);                      \
-        FOR_TILES_##T(LOAD, k) FOR_ROWS_##R(ROW_FMA, T) \
+#define STEP(R, T, k)                                                                            \
+    {                                                                                            \
+        const float *xs = x + (k);                                                               \
+        FOR_TILES_##T(LOAD, k)                                                                   \
+        FOR_ROWS_##R(ROW_FMA, T)                                                                 \
     }
-#define TOTAL(r, t)                 \
-    v_store(y + (r)*ldy + (t)*TILE, \
-            v_add(first ? v_set(0) : v_load(y + (r)*ldy + (t)*TILE), s##r##t));
+#define TOTAL(r, t)                                                                              \
+    {                                                                                            \
+        float *to = y + (r) * ldy + (t) * TILE;                                                  \
+        v_store(to, v_add(first ? v_set(0) : v_load(to), s##r##t));                              \
+    }
 #define ROW_TOTALS(r, T) FOR_TILES_##T(TOTAL, r)
 
-#define DEFINE_TILES(R, T)                                                                        \
-    static void tiles_##R##x##T(const float *x, size_t ldx, const float *const w[2],              \
-                                size_t stride, size_t depth, float *y, size_t ldy, bool first)    \
-    {                                                                                             \
-        FOR_ROWS_##R(ROW_SUMS, T) for (size_t part = 0; part < 2 && part * PANEL < depth; part++) \
-        {                                                                                         \
-            const float *tile = w[part];                                                          \
-            size_t left = depth - part * PANEL, n = left < PANEL ? left : PANEL, k = 0;           \
-            for (; k + 2 <= n; k += 2, x += 2, tile += 2 * TILE) {                                \
-                STEP(R, T, 1)                                                                     \
-                STEP(R, T, 0)                                                                     \
-            }                                                                                     \
-            if (k < n) STEP(R, T, 0)                                                              \
-        }                                                                                         \
-        FOR_ROWS_##R(ROW_TOTALS, T)                                                               \
+#define DEFINE_TILES(R, T)                                                                       \
+    static void tiles_##R##x##T(const float *x, size_t ldx, const float *const w[2],             \
+                                size_t stride, size_t depth, float *y, size_t ldy, bool first)   \
+    {                                                                                            \
+        const bool prefetch = (R) >= PREFETCH_ROWS;                                              \
+        const size_t ahead = (T) * stride;                                                       \
+        FOR_ROWS_##R(ROW_SUMS, T)                                                                \
+        for (size_t part = 0; part < 2 && part * PANEL < depth; part++) {                        \
+            const float *tile = w[part];                                                         \
+            size_t left = depth - part * PANEL, n = left < PANEL ? left : PANEL, k = 0;          \
+            for (; k + 2 <= n; k += 2, x += 2, tile += 2 * TILE) {                               \
+                STEP(R, T, 1)                                                                    \
+                STEP(R, T, 0)                                                                    \
+            }                                                                                    \
+            if (k < n) STEP(R, T, 0)                                                             \
+        }                                                                                        \
+        FOR_ROWS_##R(ROW_TOTALS, T)                                                              \
     }
+/* clang-format on */
 
 DEFINE_TILES(1, 1)
 DEFINE_TILES(2, 1)
