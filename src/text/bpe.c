@@ -37,13 +37,12 @@ static uint32_t hash_pair(uint32_t left, uint32_t right)
     return (uint32_t)(mix((uint64_t)left << 32 | right) >> 32);
 }
 
-/* Slots for n entries, a power of two, at most half full; the mask, 0 without memory. */
-static uint32_t slots_init(uint32_t **slots, struct arena *arena, size_t n)
+/* The mask of slots for n entries: a power of two of them, at most half full. */
+static uint32_t slots_mask(size_t n)
 {
     uint32_t count = 16;
     while (count < 2 * n) count *= 2;
-    *slots = arena_push_array(arena, count, sizeof **slots);
-    return *slots ? count - 1 : 0;
+    return count - 1;
 }
 
 np_status bpe_init(struct bpe *bpe, struct arena *arena, const struct bpe_token *tokens, uint32_t n_vocab,
@@ -53,10 +52,12 @@ np_status bpe_init(struct bpe *bpe, struct arena *arena, const struct bpe_token 
     for (int i = 0; i < 256; i++) bpe->byte_ids[i] = -1;
     if (n_merges >= UINT32_MAX / 4 || n_vocab >= UINT32_MAX / 4)
         return error_set(err, NP_ELIMIT, NULL, NO_OFFSET, "the vocabulary is too large");
-    bpe->token_mask = slots_init(&bpe->token_slots, arena, n_vocab);
-    bpe->merge_mask = slots_init(&bpe->merge_slots, arena, n_merges);
+    bpe->token_mask = slots_mask(n_vocab);
+    bpe->merge_mask = slots_mask(n_merges);
+    bpe->token_slots = arena_push_array(arena, (size_t)bpe->token_mask + 1, sizeof *bpe->token_slots);
+    bpe->merge_slots = arena_push_array(arena, (size_t)bpe->merge_mask + 1, sizeof *bpe->merge_slots);
     bpe->merges = arena_push_array(arena, n_merges ? n_merges : 1, sizeof *bpe->merges);
-    if (!bpe->token_mask || !bpe->merge_mask || !bpe->merges)
+    if (!bpe->token_slots || !bpe->merge_slots || !bpe->merges)
         return error_nomem(err, "the vocabulary", (n_vocab + n_merges) * 16);
     return NP_OK;
 }
@@ -64,11 +65,12 @@ np_status bpe_init(struct bpe *bpe, struct arena *arena, const struct bpe_token 
 /* The slot of these bytes, or the free one where they would stand; *probes counts. */
 static uint32_t token_slot(const struct bpe *bpe, const char *bytes, size_t n, uint32_t *probes)
 {
-    uint32_t at = hash_bytes(bytes, n) & bpe->token_mask;
+    uint32_t hash = hash_bytes(bytes, n), at = hash & bpe->token_mask;
     for (*probes = 1;; at = (at + 1) & bpe->token_mask, ++*probes) {
-        uint32_t slot = bpe->token_slots[at];
-        if (!slot) return at;
-        const struct bpe_token *token = &bpe->tokens[slot - 1];
+        struct bpe_slot slot = bpe->token_slots[at];
+        if (!slot.n) return at;
+        if (slot.hash != hash) continue;
+        const struct bpe_token *token = &bpe->tokens[slot.n - 1];
         if (token->n_bytes == n && !memcmp(token->bytes, bytes, n)) return at;
     }
 }
@@ -95,10 +97,10 @@ np_status bpe_add_token(struct bpe *bpe, uint32_t id, const char *where, np_erro
     const struct bpe_token *token = &bpe->tokens[id];
     uint32_t probes, at = token_slot(bpe, token->bytes, token->n_bytes, &probes);
     TRY(check_probes(probes, where, err));
-    if (bpe->token_slots[at])
+    if (bpe->token_slots[at].n)
         return error_set(err, NP_EFORMAT, where, NO_OFFSET, "tokens %u and %u are the same text",
-                         bpe->token_slots[at] - 1, id);
-    bpe->token_slots[at] = id + 1;
+                         bpe->token_slots[at].n - 1, id);
+    bpe->token_slots[at] = (struct bpe_slot){hash_bytes(token->bytes, token->n_bytes), id + 1};
     if (token->n_bytes == 1) bpe->byte_ids[(unsigned char)token->bytes[0]] = (int32_t)id;
     return NP_OK;
 }
@@ -106,7 +108,7 @@ np_status bpe_add_token(struct bpe *bpe, uint32_t id, const char *where, np_erro
 int32_t bpe_find(const struct bpe *bpe, const char *bytes, size_t n_bytes)
 {
     uint32_t probes;
-    return (int32_t)bpe->token_slots[token_slot(bpe, bytes, n_bytes, &probes)] - 1;
+    return (int32_t)bpe->token_slots[token_slot(bpe, bytes, n_bytes, &probes)].n - 1;
 }
 
 np_status bpe_add_merge(struct bpe *bpe, struct bpe_token left, struct bpe_token right, const char *where,

@@ -12,11 +12,12 @@
 
 struct bpe_token { const char *bytes; uint32_t n_bytes; };
 struct bpe_merge { uint32_t left, right, joined; };
+struct bpe_slot { uint32_t hash, n; }; /* id + 1, 0 is free */
 
 struct bpe {
     const struct bpe_token *tokens;    /* [n_vocab] by id; bytes NULL: no token */
     uint32_t n_vocab;
-    uint32_t *token_slots;             /* open addressing: id + 1, 0 is free */
+    struct bpe_slot *token_slots;      /* open addressing */
     uint32_t token_mask;
     int32_t byte_ids[256];             /* -1: no token of that byte */
     struct bpe_merge *merges;          /* [n_merges] by rank */
