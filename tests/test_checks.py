@@ -1,5 +1,6 @@
 """Each check of the house catches a violation made for it, and passes a tree without one."""
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -213,6 +214,18 @@ def test_a_banned_function_is_a_compile_error(tmp_path, call, compiler):
 
     assert compiles("(void)a, (void)b, (void)list")
     assert not compiles(call)
+
+
+def test_every_word_of_run_has_its_job():
+    text = (ROOT / "run").read_text()
+    words = re.search(r"^case \$word in\n(.*?)\)", text, re.S | re.M)[1].split(" | ")
+    jobs = set(re.findall(r"^job_(\w+)\(\)", text, re.M))
+    assert {word.replace("-", "_") for word in words} == jobs
+    listed = set(re.findall(r"^\./run ([a-z-]+)", text, re.M))
+    assert listed == set(words)
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.search(r"^\.PHONY: (.*)", makefile, re.M)[1].split()
+    assert set(words) - {"setup", "compile"} == set(targets)
 
 
 JUNIT = """<testsuites><testsuite>

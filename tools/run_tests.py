@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs one tier of tests and ends with one line: "N passed, N failed, N skipped".
 
-    .venv/bin/python tools/run_tests.py default|long
+    .venv/bin/python tools/run_tests.py default|long|peers
 
 `./run test` calls it after set-up and build. A tier is a list of steps (TIERS). A step is a check,
 which counts as one test, or a runner (meson, pytest) that leaves a JUnit file, from which its tests
@@ -65,7 +65,8 @@ def meson_tests(folder, env=None):
 def python_tests(folder, *options, env=None):
     junit = f"{folder}/pytest.xml"
     command = [PYTHON, "-m", "pytest", f"--junitxml={junit}", *options]
-    return Step(f"pytest {folder}", command, junit, {"NEPIT_BUILD": folder, **(env or {})})
+    found = {"NEPIT": str(ROOT / folder / "nepit"), "NEPIT_BUILD": str(ROOT / folder)}
+    return Step(f"pytest {folder}", command, junit, {**found, **(env or {})})
 
 
 def valgrind(word, *arguments):
@@ -104,6 +105,7 @@ TIERS = {
         Step("all floats", ["build/tests/kernels/allfloats"]),
         python_tests("build", "-m", "long", env=THOROUGH),
     ],
+    "peers": [python_tests("build", "-m", "peers")],
 }
 
 
