@@ -9,9 +9,9 @@
  *   s64     64 texts of 64 tokens, every row scored
  *   decode  64 tokens one by one after a prompt of one
  *
- * Medians of --repeat runs (5). peak_fraction: the multiplications and additions that the model's formulas
- * ask for, over what the threads could do in that time at the fma rate that was measured in this process
- * just before. Ids are arbitrary: the work does not depend on them.
+ * Medians of --repeat runs (5). peak_fraction: the multiplications and additions that the model's
+ * formulas ask for, over what the threads could do in that time at the fma rate that was measured
+ * in this process just before. Ids are arbitrary: the work does not depend on them.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,8 +31,8 @@ struct scenario {
 };
 
 static const struct scenario scenarios[] = {
-    {"a512", 1, 512, 0, 0},     {"a2048", 1, 2048, 1535, 0}, {"g8", 8, 640, 511, 0},
-    {"s64", 64, 64, 0, 0},      {"decode", 1, 65, 0, 1},
+    {"a512", 1, 512, 0, 0}, {"a2048", 1, 2048, 1535, 0}, {"g8", 8, 640, 511, 0},
+    {"s64", 64, 64, 0, 0},  {"decode", 1, 65, 0, 1},
 };
 
 static double now(void)
@@ -62,7 +62,8 @@ static double flops_of(const np_info *info, const struct scenario *s)
     double per_token = (double)info->n_parameters - head * (info->head_tied ? 1 : 2);
     double n = (double)s->n_tokens - 1, pairs = n * (n + 1) / 2; /* the last token scores nothing */
     double rows = (double)(s->n_tokens - 1 - s->first_row);
-    return 2 * (double)s->n_sequences * (n * per_token + info->n_layers * 2 * pairs * q + rows * head);
+    return 2 * (double)s->n_sequences *
+           (n * per_token + info->n_layers * 2 * pairs * q + rows * head);
 }
 
 static void run_scenario(np_model *model, const struct scenario *s, int n_threads, size_t n_repeat)
@@ -78,31 +79,37 @@ static void run_scenario(np_model *model, const struct scenario *s, int n_thread
     struct rusage usage;
     if (!ids || !seconds_of) exit(1);
     if ((size_t)info.n_context < s->n_tokens) {
-        fprintf(stderr, "nepit_bench: %s needs a context of %zu tokens: left out\n", s->name, s->n_tokens);
+        fprintf(stderr, "nepit_bench: %s needs a context of %zu tokens: left out\n", s->name,
+                s->n_tokens);
         free(ids);
         free(seconds_of);
         return;
     }
     if (np_engine_open(model, &options, &engine, &err) != NP_OK) fail(&err);
-    for (size_t i = 0; i < s->n_tokens; i++) ids[i] = (int32_t)((i * 7919 + 13) % (size_t)info.n_vocab);
+    for (size_t i = 0; i < s->n_tokens; i++)
+        ids[i] = (int32_t)((i * 7919 + 13) % (size_t)info.n_vocab);
     for (size_t i = 0; i < s->n_sequences; i++)
-        requests[i] = (np_request){.token_ids = ids, .n_tokens = s->n_tokens, .start = s->first_row,
+        requests[i] = (np_request){.token_ids = ids,
+                                   .n_tokens = s->n_tokens,
+                                   .start = s->first_row,
                                    .want = NP_WANT_LOGPROB};
     double peak = peak_gflops(cpu_detect()) * 1e9 * n_threads;
     for (size_t r = 0; r <= n_repeat; r++) { /* one more, first, to warm up */
         double begin = now();
-        if (np_run(engine, requests, s->n_sequences, results, NULL, NULL, &err) != NP_OK) fail(&err);
+        if (np_run(engine, requests, s->n_sequences, results, NULL, NULL, &err) != NP_OK)
+            fail(&err);
         if (r > 0) seconds_of[r - 1] = now() - begin;
         for (size_t i = 0; i < s->n_sequences; i++) np_result_free(&results[i]);
     }
     qsort(seconds_of, n_repeat, sizeof *seconds_of, ascending);
     double median = seconds_of[n_repeat / 2];
     getrusage(RUSAGE_SELF, &usage);
-    printf("{\"case\":\"%s\",\"profile\":\"%s\",\"tok_s\":%.1f,\"rows_s\":%.1f,\"peak_fraction\":%.3f,"
-           "\"rss_mib\":%ld}\n",
-           s->name, info.profile, (double)(s->n_sequences * s->n_tokens) / median,
-           (double)(s->n_sequences * (s->n_tokens - 1 - s->first_row)) / median,
-           peak > 0 ? flops_of(&info, s) / median / peak : 0.0, usage.ru_maxrss / 1024);
+    printf(
+        "{\"case\":\"%s\",\"profile\":\"%s\",\"tok_s\":%.1f,\"rows_s\":%.1f,\"peak_fraction\":%.3f,"
+        "\"rss_mib\":%ld}\n",
+        s->name, info.profile, (double)(s->n_sequences * s->n_tokens) / median,
+        (double)(s->n_sequences * (s->n_tokens - 1 - s->first_row)) / median,
+        peak > 0 ? flops_of(&info, s) / median / peak : 0.0, usage.ru_maxrss / 1024);
     fflush(stdout);
     np_engine_close(engine);
     free(ids);
@@ -115,11 +122,16 @@ int main(int argc, char **argv)
     int n_threads = 2;
     size_t n_repeat = 5;
     for (int i = 1; i + 1 < argc; i += 2) {
-        if (!strcmp(argv[i], "--model")) path = argv[i + 1];
-        else if (!strcmp(argv[i], "--threads")) n_threads = (int)strtol(argv[i + 1], NULL, 10);
-        else if (!strcmp(argv[i], "--repeat")) n_repeat = (size_t)strtol(argv[i + 1], NULL, 10);
-        else if (!strcmp(argv[i], "--case")) only = argv[i + 1];
-        else n_threads = 0;
+        if (!strcmp(argv[i], "--model"))
+            path = argv[i + 1];
+        else if (!strcmp(argv[i], "--threads"))
+            n_threads = (int)strtol(argv[i + 1], NULL, 10);
+        else if (!strcmp(argv[i], "--repeat"))
+            n_repeat = (size_t)strtol(argv[i + 1], NULL, 10);
+        else if (!strcmp(argv[i], "--case"))
+            only = argv[i + 1];
+        else
+            n_threads = 0;
     }
     if (n_threads < 1 || n_repeat < 1 || argc % 2 == 0) {
         fprintf(stderr, "nepit_bench [--model PATH] [--threads N] [--repeat N] [--case NAME]\n");

@@ -7,21 +7,23 @@
  *   np_engine_open  a model           -> threads and key/value memory that run requests
  *   np_score / np_next / np_gather    -> one question each; np_run asks many of any kind
  *
- * Rows. For P tokens, causal row r is the distribution after token r; it scores token r+1. Rows 0 to
- * P-2 score given tokens; row P-1 is the distribution of the next, ungiven token. Token 0 has no score.
+ * Rows. For P tokens, causal row r is the distribution after token r; it scores token r+1. Rows 0
+ * to P-2 score given tokens; row P-1 is the distribution of the next, ungiven token. Token 0 has no
+ * score.
  *
  * Units. Log-probabilities and entropies are in nats; sizes in bytes; positions in tokens.
  *
- * Bits. Same model, same ids, same profile: same bits, whatever the threads, the batch or the CPU. The
- * order of every sum is written in docs/NUMERICS.md; np_numerics() names its version.
+ * Bits. Same model, same ids, same profile: same bits, whatever the threads, the batch or the CPU.
+ * The order of every sum is written in docs/NUMERICS.md; np_numerics() names its version.
  *
  * Options. In every options or request struct all-zero bytes mean the defaults.
  *
- * Errors. Functions return a status and fill *err (which may be NULL) when it is not NP_OK. A failed
- * function leaves *out zeroed. No function prints, exits or raises a signal.
+ * Errors. Functions return a status and fill *err (which may be NULL) when it is not NP_OK. A
+ * failed function leaves *out zeroed. No function prints, exits or raises a signal.
  *
- * Threads. An np_model may be used by any number of threads at once. An np_engine runs one call at a
- * time; a second caller waits. np_engine_cancel may be called from anywhere, a signal handler included.
+ * Threads. An np_model may be used by any number of threads at once. An np_engine runs one call at
+ * a time; a second caller waits. np_engine_cancel may be called from anywhere, a signal handler
+ * included.
  */
 #ifndef NEPIT_H
 #define NEPIT_H
@@ -41,19 +43,20 @@ extern "C" {
 
 #define NP_VERSION "0.1.0"
 
-/* ---- status and errors ------------------------------------------------------------------------ */
+/* ---- status and errors ------------------------------------------------------------------------
+ * */
 
 /* One list makes the enum and its texts. */
-#define NP_STATUS_MAP(X)                                                       \
-    X(NP_OK, 0, "done")                                                        \
-    X(NP_ENOMEM, 1, "out of memory")                                           \
-    X(NP_EIO, 2, "a file could not be read or written")                        \
-    X(NP_EFORMAT, 3, "a file does not follow its format")                      \
-    X(NP_EUNSUPPORTED, 4, "valid, but not supported here")                     \
-    X(NP_EINPUT, 5, "a value in the request is not allowed")                   \
-    X(NP_ELIMIT, 6, "a size is above its limit")                               \
-    X(NP_ENUMERIC, 7, "a value is not a finite number")                        \
-    X(NP_ECANCELLED, 8, "cancelled by the caller")                             \
+#define NP_STATUS_MAP(X)                                     \
+    X(NP_OK, 0, "done")                                      \
+    X(NP_ENOMEM, 1, "out of memory")                         \
+    X(NP_EIO, 2, "a file could not be read or written")      \
+    X(NP_EFORMAT, 3, "a file does not follow its format")    \
+    X(NP_EUNSUPPORTED, 4, "valid, but not supported here")   \
+    X(NP_EINPUT, 5, "a value in the request is not allowed") \
+    X(NP_ELIMIT, 6, "a size is above its limit")             \
+    X(NP_ENUMERIC, 7, "a value is not a finite number")      \
+    X(NP_ECANCELLED, 8, "cancelled by the caller")           \
     X(NP_EINTERNAL, 9, "a fault of nepit itself")
 
 typedef enum np_status {
@@ -62,43 +65,46 @@ typedef enum np_status {
 #undef NP_STATUS_ENUM
 } np_status;
 
-/* What went wrong and where. Plain values: copy freely, nothing to free. Texts are UTF-8, cut at the end
- * of the array when longer, always terminated. */
+/* What went wrong and where. Plain values: copy freely, nothing to free. Texts are UTF-8, cut at
+ * the end of the array when longer, always terminated. */
 typedef struct np_error {
     np_status status;
-    int64_t offset;      /* byte offset in the file or text, -1 where there is none */
-    char where[192];     /* file path, field path ("candidate_ids[3][1]") or tensor name; may be "" */
-    char given[64];      /* the offending value as given; may be "" */
-    char message[320];   /* one line: what is wrong and what is allowed, without where and given */
+    int64_t offset;    /* byte offset in the file or text, -1 where there is none */
+    char where[192];   /* file path, field path ("candidate_ids[3][1]") or tensor name; may be "" */
+    char given[64];    /* the offending value as given; may be "" */
+    char message[320]; /* one line: what is wrong and what is allowed, without where and given */
 } np_error;
 
 /* The text of a status, never NULL; a static string. */
 NP_API const char *np_status_text(np_status status);
 
-/* Writes "message: given (where, byte offset)" as one line of at most n_bytes-1 bytes; returns out. */
+/* Writes "message: given (where, byte offset)" as one line of at most n_bytes-1 bytes; returns out.
+ * */
 NP_API char *np_error_line(const np_error *err, char *out, size_t n_bytes);
 
-/* The library's version ("0.1.0") and the version of its arithmetic ("1"): a changed bit is a new one. */
+/* The library's version ("0.1.0") and the version of its arithmetic ("1"): a changed bit is a new
+ * one. */
 NP_API const char *np_version(void);
 NP_API const char *np_numerics(void);
 
-/* ---- model ------------------------------------------------------------------------------------ */
+/* ---- model ------------------------------------------------------------------------------------
+ * */
 
 typedef struct np_model np_model;
 
 typedef struct np_model_options {
-    const char *profile;    /* NULL or "f32" */
-    const char *cpu;        /* NULL or "auto", else the highest level to use: "ref", "avx2", "avx512" */
-    int n_threads;          /* threads used for packing; 0 = one per core */
-    size_t max_memory;      /* bytes of weights allowed; 0 = no limit; above: NP_ELIMIT before loading */
+    const char *profile; /* NULL or "f32" */
+    const char *cpu;   /* NULL or "auto", else the highest level to use: "ref", "avx2", "avx512" */
+    int n_threads;     /* threads used for packing; 0 = one per core */
+    size_t max_memory; /* bytes of weights allowed; 0 = no limit; above: NP_ELIMIT before loading */
     void (*progress)(void *user, size_t done, size_t total); /* tensors packed; may be NULL */
     void *progress_user;
 } np_model_options;
 
-/* Opens `path`: a .gguf file, or a folder with config.json and *.safetensors (or one such file's folder).
- * The file is read and packed, then closed. out: owned by the caller, ended by np_model_close.
- * Errors: NP_EIO, NP_EFORMAT (with byte offset), NP_EUNSUPPORTED (names the key, type or rule), NP_ELIMIT,
- * NP_ENUMERIC (a weight is not finite; names the tensor), NP_ENOMEM. */
+/* Opens `path`: a .gguf file, or a folder with config.json and *.safetensors (or one such file's
+ * folder). The file is read and packed, then closed. out: owned by the caller, ended by
+ * np_model_close. Errors: NP_EIO, NP_EFORMAT (with byte offset), NP_EUNSUPPORTED (names the key,
+ * type or rule), NP_ELIMIT, NP_ENUMERIC (a weight is not finite; names the tensor), NP_ENOMEM. */
 NP_API np_status np_model_open(const char *path, const np_model_options *options, np_model **out,
                                np_error *err);
 
@@ -108,77 +114,83 @@ NP_API void np_model_close(np_model *model);
 /* What a model is. Strings belong to the model. */
 typedef struct np_info {
     const char *path;
-    const char *container;       /* "gguf" or "safetensors" */
-    const char *architecture;    /* "llama", "qwen2", "gpt2" */
-    const char *name;            /* the model's own name, or "" */
-    const char *weight_types;    /* "Q4_1 x 210, Q8_0 x 1, F32 x 61": stored types and how many tensors */
-    const char *tokenizer;       /* "byte-level BPE, splitting rule smollm", or "none" */
-    const char *profile;         /* "f32" */
-    const char *cpu;             /* level in use: "avx2" */
-    const char *cpu_reason;      /* why: "highest level this CPU has", "asked for", ... */
+    const char *container;    /* "gguf" or "safetensors" */
+    const char *architecture; /* "llama", "qwen2", "gpt2" */
+    const char *name;         /* the model's own name, or "" */
+    const char
+        *weight_types;     /* "Q4_1 x 210, Q8_0 x 1, F32 x 61": stored types and how many tensors */
+    const char *tokenizer; /* "byte-level BPE, splitting rule smollm", or "none" */
+    const char *profile;   /* "f32" */
+    const char *cpu;       /* level in use: "avx2" */
+    const char *cpu_reason; /* why: "highest level this CPU has", "asked for", ... */
     int64_t n_parameters;
-    int64_t weight_bytes;        /* resident, packed */
+    int64_t weight_bytes; /* resident, packed */
     int64_t kv_bytes_per_token;
     int32_t n_vocab, n_layers, dim, n_heads, n_kv_heads, head_dim, ffn_dim;
-    int32_t n_context;           /* the context that the model was trained for, tokens */
-    int32_t bos_id, eos_id;      /* -1 where there is none */
-    int adds_bos, adds_eos;      /* whether its tokenizer adds them by default */
+    int32_t n_context;      /* the context that the model was trained for, tokens */
+    int32_t bos_id, eos_id; /* -1 where there is none */
+    int adds_bos, adds_eos; /* whether its tokenizer adds them by default */
     int has_tokenizer, has_chat_template, head_tied;
 } np_info;
 
 NP_API np_info np_model_info(const np_model *model);
 
-/* ---- text <-> ids ----------------------------------------------------------------------------- */
+/* ---- text <-> ids -----------------------------------------------------------------------------
+ * */
 
 typedef enum np_choice { NP_DEFAULT = 0, NP_YES = 1, NP_NO = 2 } np_choice;
 
 /* Token i covers bytes [begin[i], end[i]) of the text; added special tokens cover an empty span. */
 typedef struct np_tokens {
     size_t n_tokens;
-    int32_t *token_ids;     /* [n_tokens] */
-    size_t *begin, *end;    /* [n_tokens] byte offsets in the text as given */
+    int32_t *token_ids;  /* [n_tokens] */
+    size_t *begin, *end; /* [n_tokens] byte offsets in the text as given */
 } np_tokens;
 
-/* Encodes n_bytes of text (any bytes; invalid UTF-8 is kept by byte-level models). add_special: BOS/EOS as
- * the tokenizer does by default (NP_DEFAULT), always or never; parse_special: whether "<|im_end|>" in the
- * text is that token (NP_DEFAULT means yes) or plain text. Limit: 1 GiB of text. out is freed by
- * np_tokens_free. Errors: NP_EUNSUPPORTED (the model has no tokenizer), NP_ELIMIT, NP_ENOMEM. */
-NP_API np_status np_tokenize(const np_model *model, const char *text, size_t n_bytes, np_choice add_special,
-                             np_choice parse_special, np_tokens *out, np_error *err);
+/* Encodes n_bytes of text (any bytes; invalid UTF-8 is kept by byte-level models). add_special:
+ * BOS/EOS as the tokenizer does by default (NP_DEFAULT), always or never; parse_special: whether
+ * "<|im_end|>" in the text is that token (NP_DEFAULT means yes) or plain text. Limit: 1 GiB of
+ * text. out is freed by np_tokens_free. Errors: NP_EUNSUPPORTED (the model has no tokenizer),
+ * NP_ELIMIT, NP_ENOMEM. */
+NP_API np_status np_tokenize(const np_model *model, const char *text, size_t n_bytes,
+                             np_choice add_special, np_choice parse_special, np_tokens *out,
+                             np_error *err);
 NP_API void np_tokens_free(np_tokens *tokens);
 
-/* The bytes that one token stands for (may be a fragment of a character; not terminated). Belongs to the
- * model. Errors: NP_EINPUT (id outside [0, n_vocab)), NP_EUNSUPPORTED (no tokenizer). */
+/* The bytes that one token stands for (may be a fragment of a character; not terminated). Belongs
+ * to the model. Errors: NP_EINPUT (id outside [0, n_vocab)), NP_EUNSUPPORTED (no tokenizer). */
 NP_API np_status np_token_bytes(const np_model *model, int32_t token_id, const char **bytes,
                                 size_t *n_bytes, np_error *err);
 
-/* Bytes of a sequence of ids, special tokens included as their texts. *out (n_bytes long, one zero byte
- * behind) is freed by np_free. */
-NP_API np_status np_detokenize(const np_model *model, const int32_t *token_ids, size_t n_tokens, char **out,
-                               size_t *n_bytes, np_error *err);
+/* Bytes of a sequence of ids, special tokens included as their texts. *out (n_bytes long, one zero
+ * byte behind) is freed by np_free. */
+NP_API np_status np_detokenize(const np_model *model, const int32_t *token_ids, size_t n_tokens,
+                               char **out, size_t *n_bytes, np_error *err);
 NP_API void np_free(void *memory);
 
-/* ---- engine ----------------------------------------------------------------------------------- */
+/* ---- engine -----------------------------------------------------------------------------------
+ * */
 
 typedef struct np_engine np_engine;
 
 typedef struct np_engine_options {
-    int n_threads;          /* 0 = one per core; more than there are cores are cut to that */
-    int oversubscribe;      /* tests only: allow more threads than cores */
-    size_t n_context;       /* longest sequence, tokens; 0 = the model's own */
-    size_t chunk_rows;      /* rows of one forward pass; 0 = 512. No bit of any answer depends on it */
-    size_t max_memory;      /* bytes for weights, key/value memory and work space; 0 = no limit */
+    int n_threads;     /* 0 = one per core; more than there are cores are cut to that */
+    int oversubscribe; /* tests only: allow more threads than cores */
+    size_t n_context;  /* longest sequence, tokens; 0 = the model's own */
+    size_t chunk_rows; /* rows of one forward pass; 0 = 512. No bit of any answer depends on it */
+    size_t max_memory; /* bytes for weights, key/value memory and work space; 0 = no limit */
 } np_engine_options;
 
 NP_API np_status np_engine_open(np_model *model, const np_engine_options *options, np_engine **out,
                                 np_error *err);
 NP_API void np_engine_close(np_engine *engine);
 
-/* Ends the running call soon (within a layer of one forward pass): requests that are not done fail with
- * NP_ECANCELLED, those that are done stay. The next call works again. Async-signal-safe. */
+/* Ends the running call soon (within a layer of one forward pass): requests that are not done fail
+ * with NP_ECANCELLED, those that are done stay. The next call works again. Async-signal-safe. */
 NP_API void np_engine_cancel(np_engine *engine);
 
-/* ---- requests --------------------------------------------------------------------------------- */
+/* ---- requests ---------------------------------------------------------------------------------
+ * */
 
 typedef enum np_condition {
     NP_CONDITION_DEFAULT = 0, /* BOS where the model's tokenizer adds it */
@@ -187,89 +199,93 @@ typedef enum np_condition {
 } np_condition;
 
 typedef enum np_logprobs_mode {
-    NP_RAW_LOGPROBS = 0,      /* log-softmax of the logits */
-    NP_RAW_LOGITS = 1         /* the logits; every log-probability field then holds a logit */
+    NP_RAW_LOGPROBS = 0, /* log-softmax of the logits */
+    NP_RAW_LOGITS = 1    /* the logits; every log-probability field then holds a logit */
 } np_logprobs_mode;
 
 /* What to keep of each row, beside candidates and top: bits for np_request.want. */
-#define NP_WANT_LOGPROB 1u    /* of the token that follows in the request */
-#define NP_WANT_RANK 2u       /* its rank: 1 + tokens before it (larger logit first, ties by lower id) */
-#define NP_WANT_ENTROPY 4u    /* of the whole distribution */
-#define NP_WANT_TAIL 8u       /* log(1 - sum of the distinct candidates' probabilities) */
-#define NP_WANT_MASS 16u      /* log(1 - sum of the top tokens' probabilities) */
+#define NP_WANT_LOGPROB 1u /* of the token that follows in the request */
+#define NP_WANT_RANK 2u /* its rank: 1 + tokens before it (larger logit first, ties by lower id) */
+#define NP_WANT_ENTROPY 4u /* of the whole distribution */
+#define NP_WANT_TAIL 8u    /* log(1 - sum of the distinct candidates' probabilities) */
+#define NP_WANT_MASS 16u   /* log(1 - sum of the top tokens' probabilities) */
 
 /* One request. Pointers are borrowed until the call returns. */
 typedef struct np_request {
     /* The sequence: ids, or text (token_ids NULL) which is encoded first. */
-    const int32_t *token_ids; /* [n_tokens], each in [0, n_vocab); used as they are, nothing added */
+    const int32_t *token_ids; /* [n_tokens], each in [0, n_vocab); nothing is added to them */
     size_t n_tokens;          /* 1 to the engine's context */
     const char *text;
     size_t n_bytes;
     np_choice add_special, parse_special; /* for text */
-    np_condition condition;   /* for text; not together with add_special */
+    np_condition condition;               /* for text; not together with add_special */
 
-    /* The rows: [start, P-1), and P-1 too if `next`; start past the end leaves none, or P-1 alone. */
+    /* The rows: [start, P-1), and P-1 too if `next`. A start past the end leaves none (or P-1). */
     size_t start;
     int next;
 
     /* What is kept of each row. */
     unsigned want;
-    int32_t top;              /* the `top` most likely tokens; 0 none; -1 the whole vocabulary */
+    int32_t top; /* the `top` most likely tokens; 0 none; -1 the whole vocabulary */
 
     /* Candidates: flat (n_candidate_rows 0): n_candidates ids for every row, duplicates allowed.
-     * Per row: [n_candidate_rows][n_candidates] ids, n_candidate_rows = number of rows, -1 is padding
-     * and scores -inf. */
+     * Per row: [n_candidate_rows][n_candidates] ids, n_candidate_rows = number of rows, -1 is
+     * padding and scores -inf. */
     const int32_t *candidate_ids;
     size_t n_candidates;
     size_t n_candidate_rows;
 
     np_logprobs_mode logprobs_mode;
-    const float *score_temperature; /* NULL = 1; logits are divided by it before the softmax; > 0, finite */
+    const float *score_temperature; /* > 0, finite, NULL = 1: divides logits before the softmax */
 } np_request;
 
-/* The answer to one request; arrays belong to it until np_result_free. Row j of an array is causal row
- * start+j and scores token start+j+1. Arrays that were not asked for are NULL. */
+/* The answer to one request; arrays belong to it until np_result_free. Row j of an array is causal
+ * row start+j and scores token start+j+1. Arrays that were not asked for are NULL. */
 typedef struct np_result {
-    np_error error;           /* status NP_OK, or why this request failed (then all arrays are NULL) */
+    np_error error; /* status NP_OK, or why this request failed (then all arrays are NULL) */
     size_t n_tokens;
-    int32_t *token_ids;       /* [n_tokens] the ids that were scored */
-    size_t *begin, *end;      /* [n_tokens] spans in the text; NULL for id requests */
-    size_t start;             /* first row */
-    size_t n_rows;            /* with the next row, if asked for */
-    size_t n_scored;          /* rows that score a given token: n_rows, or n_rows - 1 with `next` */
-    float *logprobs;          /* [n_scored] */
-    int32_t *ranks;           /* [n_scored] */
-    float *entropies;         /* [n_rows] */
-    size_t n_top;             /* tokens kept per row: min(top, n_vocab) */
-    int32_t *top_ids;         /* [n_rows][n_top] by rank */
-    float *top_logprobs;      /* [n_rows][n_top] */
-    float *mass;              /* [n_rows] */
+    int32_t *token_ids;  /* [n_tokens] the ids that were scored */
+    size_t *begin, *end; /* [n_tokens] spans in the text; NULL for id requests */
+    size_t start;        /* first row */
+    size_t n_rows;       /* with the next row, if asked for */
+    size_t n_scored;     /* rows that score a given token: n_rows, or n_rows - 1 with `next` */
+    float *logprobs;     /* [n_scored] */
+    int32_t *ranks;      /* [n_scored] */
+    float *entropies;    /* [n_rows] */
+    size_t n_top;        /* tokens kept per row: min(top, n_vocab) */
+    int32_t *top_ids;    /* [n_rows][n_top] by rank */
+    float *top_logprobs; /* [n_rows][n_top] */
+    float *mass;         /* [n_rows] */
     size_t n_candidates;
-    float *scores;            /* [n_rows][n_candidates] in the order of the request */
-    float *tail;              /* [n_rows] */
-    size_t n_computed;        /* tokens that went through the model */
-    void *memory;             /* private: owns the arrays */
+    float *scores;     /* [n_rows][n_candidates] in the order of the request */
+    float *tail;       /* [n_rows] */
+    size_t n_computed; /* tokens that went through the model */
+    void *memory;      /* private: owns the arrays */
 } np_result;
 
-/* Runs n requests together. results[n] is filled in the order of the requests; every one must be freed.
- * A request that fails has its error there and harms no other. Returns NP_OK if the batch ran (also when
- * single requests failed), else NP_ECANCELLED, NP_ENOMEM or NP_EINTERNAL with every result filled.
- * progress (may be NULL) is told forward-pass rows done and total, from the calling thread. */
-NP_API np_status np_run(np_engine *engine, const np_request *requests, size_t n_requests, np_result *results,
-                        void (*progress)(void *user, size_t done, size_t total), void *progress_user,
-                        np_error *err);
+/* Runs n requests together. results[n] is filled in the order of the requests; every one must be
+ * freed. A request that fails has its error there and harms no other. Returns NP_OK if the batch
+ * ran (also when single requests failed), else NP_ECANCELLED, NP_ENOMEM or NP_EINTERNAL with every
+ * result filled. progress (may be NULL) is told forward-pass rows done and total, from the calling
+ * thread. */
+NP_API np_status np_run(np_engine *engine, const np_request *requests, size_t n_requests,
+                        np_result *results, void (*progress)(void *user, size_t done, size_t total),
+                        void *progress_user, np_error *err);
 NP_API void np_result_free(np_result *result);
 
 /* Log-probability and rank of every token of a text. One np_run with those wants. */
-NP_API np_status np_score(np_engine *engine, const char *text, size_t n_bytes, np_result *out, np_error *err);
+NP_API np_status np_score(np_engine *engine, const char *text, size_t n_bytes, np_result *out,
+                          np_error *err);
 
 /* The `top` most likely next tokens after a text, entropy, and the mass not listed. */
-NP_API np_status np_next(np_engine *engine, const char *text, size_t n_bytes, int32_t top, np_result *out,
-                         np_error *err);
+NP_API np_status np_next(np_engine *engine, const char *text, size_t n_bytes, int32_t top,
+                         np_result *out, np_error *err);
 
-/* Teacher scoring: scores [n_tokens-1-start][n_candidates] float32 of the same candidates for every row. */
-NP_API np_status np_gather(np_engine *engine, const int32_t *token_ids, size_t n_tokens, size_t start,
-                           const int32_t *candidate_ids, size_t n_candidates, np_result *out, np_error *err);
+/* Teacher scoring: scores [n_tokens-1-start][n_candidates] float32 of the same candidates for every
+ * row. */
+NP_API np_status np_gather(np_engine *engine, const int32_t *token_ids, size_t n_tokens,
+                           size_t start, const int32_t *candidate_ids, size_t n_candidates,
+                           np_result *out, np_error *err);
 
 #ifdef __cplusplus
 }

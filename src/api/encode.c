@@ -41,10 +41,12 @@ np_status encode_text(const np_model *model, const np_request *request, struct e
     return NP_OK;
 }
 
-np_status np_tokenize(const np_model *model, const char *text, size_t n_bytes, np_choice add_special,
-                      np_choice parse_special, np_tokens *out, np_error *err)
+np_status np_tokenize(const np_model *model, const char *text, size_t n_bytes,
+                      np_choice add_special, np_choice parse_special, np_tokens *out, np_error *err)
 {
-    np_request request = {.text = text, .n_bytes = n_bytes, .add_special = add_special,
+    np_request request = {.text = text,
+                          .n_bytes = n_bytes,
+                          .add_special = add_special,
                           .parse_special = parse_special};
     struct encoding encoding;
     memset(out, 0, sizeof *out);
@@ -89,8 +91,8 @@ static np_status check_id(const np_model *model, size_t i, int32_t id, np_error 
     return error_given(err, NP_EINPUT, "%d", (int)id);
 }
 
-np_status np_token_bytes(const np_model *model, int32_t token_id, const char **bytes, size_t *n_bytes,
-                         np_error *err)
+np_status np_token_bytes(const np_model *model, int32_t token_id, const char **bytes,
+                         size_t *n_bytes, np_error *err)
 {
     *bytes = "";
     *n_bytes = 0;
@@ -98,13 +100,15 @@ np_status np_token_bytes(const np_model *model, int32_t token_id, const char **b
     TRY(need_tokenizer(model, err));
     TRY(check_id(model, 0, token_id, err));
     const char *own = tokenizer_bytes(model->tokenizer, token_id, n_bytes);
-    if (own) *bytes = own;
-    else *n_bytes = 0;
+    if (own)
+        *bytes = own;
+    else
+        *n_bytes = 0;
     return NP_OK;
 }
 
-np_status np_detokenize(const np_model *model, const int32_t *token_ids, size_t n_tokens, char **out,
-                        size_t *n_bytes, np_error *err)
+np_status np_detokenize(const np_model *model, const int32_t *token_ids, size_t n_tokens,
+                        char **out, size_t *n_bytes, np_error *err)
 {
     struct buf text;
     *out = NULL;

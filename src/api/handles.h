@@ -1,6 +1,6 @@
 /*
- * handles.h - what stands behind the opaque types of nepit.h, and the stations of a request in this room:
- * submit.c checks it and makes its plan, engine runs it, result.c holds its arrays.
+ * handles.h - what stands behind the opaque types of nepit.h, and the stations of a request in this
+ * room: submit.c checks it and makes its plan, engine runs it, result.c holds its arrays.
  */
 #ifndef API_HANDLES_H
 #define API_HANDLES_H
@@ -33,14 +33,14 @@ struct np_engine {
 np_status encode_text(const np_model *model, const np_request *request, struct encoding *out,
                       np_error *err);
 
-/* Everything of one request: its plan, and the result's arrays, all in one arena which np_result.memory
- * keeps. On an error the result holds it and the job must not run. */
+/* Everything of one request: its plan, and the result's arrays, all in one arena which
+ * np_result.memory keeps. On an error the result holds it and the job must not run. */
 np_status submit_request(const np_engine *engine, const np_request *request, struct plan *plan,
                          struct job *job, np_result *result);
 
 /* Arrays of a result for a plan, tied to a job. */
-np_status result_init(np_result *result, const struct plan *plan, struct job *job, struct arena *arena,
-                      np_error *err);
+np_status result_init(np_result *result, const struct plan *plan, struct job *job,
+                      struct arena *arena, np_error *err);
 /* After the run: a failed job leaves only its error. */
 void result_finish(np_result *result, const struct job *job);
 

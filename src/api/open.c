@@ -1,8 +1,8 @@
 /*
  * open.c - models and engines: from a path to packed weights, and what they are.
  *
- * The order matters: settings and tokenizer are read and the memory is planned before the first weight is,
- * so that whatever cannot work is refused within milliseconds.
+ * The order matters: settings and tokenizer are read and the memory is planned before the first
+ * weight is, so that whatever cannot work is refused within milliseconds.
  */
 #include "api/handles.h"
 
@@ -33,7 +33,8 @@ static void describe_types(const struct modelfile *file, char *out, size_t n_byt
                                   dtype_infos[t].name, counts[t]);
 }
 
-static np_status describe(np_model *model, const struct modelfile *file, const char *path, np_error *err)
+static np_status describe(np_model *model, const struct modelfile *file, const char *path,
+                          np_error *err)
 {
     bool gguf = modelfile_container(file) == CONTAINER_GGUF;
     const struct setting *name = modelfile_get(file, gguf ? "general.name" : "_name_or_path");
@@ -52,7 +53,8 @@ static np_status describe(np_model *model, const struct modelfile *file, const c
 static np_status check_options(const np_model_options *options, np_error *err)
 {
     if (options->profile && strcmp(options->profile, "f32") != 0) {
-        error_set(err, NP_EUNSUPPORTED, "profile", NO_OFFSET, "the profile is not known; there is: f32");
+        error_set(err, NP_EUNSUPPORTED, "profile", NO_OFFSET,
+                  "the profile is not known; there is: f32");
         return error_given(err, NP_EUNSUPPORTED, "%s", options->profile);
     }
     if (options->n_threads < 0) {
@@ -63,7 +65,8 @@ static np_status check_options(const np_model_options *options, np_error *err)
 }
 
 /* A vocabulary that is shorter than the embedding is padding; a longer one cannot be scored. */
-static np_status check_vocabulary(const np_model *model, const struct model_config *config, np_error *err)
+static np_status check_vocabulary(const np_model *model, const struct model_config *config,
+                                  np_error *err)
 {
     int32_t n = model->tokenizer ? tokenizer_n_vocab(model->tokenizer) : 0;
     if ((size_t)n <= config->n_vocab) return NP_OK;
@@ -72,13 +75,13 @@ static np_status check_vocabulary(const np_model *model, const struct model_conf
                      config->n_vocab);
 }
 
-static np_status load(np_model *model, const struct modelfile *file, const np_model_options *options,
-                      np_error *err)
+static np_status load(np_model *model, const struct modelfile *file,
+                      const np_model_options *options, np_error *err)
 {
     struct model_config config;
     struct pool *pool = NULL;
-    int n_threads = options->n_threads && options->n_threads < cpu_count() ? options->n_threads
-                                                                           : cpu_count();
+    int n_threads =
+        options->n_threads && options->n_threads < cpu_count() ? options->n_threads : cpu_count();
     TRY(model_configure(file, &config, err));
     TRY(tokenizer_open(file, &model->tokenizer, err));
     TRY(check_vocabulary(model, &config, err));
@@ -110,14 +113,17 @@ np_status np_model_open(const char *path, const np_model_options *options, np_mo
     TRY(check_options(options, err));
     if (!(model = mem_alloc(1, sizeof *model))) return error_nomem(err, "model", sizeof *model);
     arena_init(&model->arena, SIZE_MAX);
-    if ((status = cpu_choose(options->cpu, &model->level, &model->cpu_reason, err)) != NP_OK) goto done;
+    if ((status = cpu_choose(options->cpu, &model->level, &model->cpu_reason, err)) != NP_OK)
+        goto done;
     if ((status = modelfile_open(path, &file, err)) != NP_OK) goto done;
     if ((status = describe(model, file, path, err)) != NP_OK) goto done;
     status = load(model, file, options, err);
 done:
     modelfile_close(file);
-    if (status == NP_OK) *out = model;
-    else np_model_close(model);
+    if (status == NP_OK)
+        *out = model;
+    else
+        np_model_close(model);
     return status;
 }
 
@@ -134,23 +140,33 @@ np_info np_model_info(const np_model *model)
 {
     const struct model_config *config = &model->model->config;
     const struct tokenizer *tokenizer = model->tokenizer;
-    return (np_info){
-        .path = model->path, .container = model->container, .architecture = config->architecture,
-        .name = model->name, .weight_types = model->weight_types,
-        .tokenizer = tokenizer ? tokenizer_describe(tokenizer) : "none", .profile = "f32",
-        .cpu = cpu_level_name(model->level), .cpu_reason = model->cpu_reason,
-        .n_parameters = (int64_t)model->model->n_parameters,
-        .weight_bytes = (int64_t)model->model->weight_bytes,
-        .kv_bytes_per_token = (int64_t)(kv_page_bytes(config) / PANEL),
-        .n_vocab = (int32_t)config->n_vocab, .n_layers = (int32_t)config->n_layers,
-        .dim = (int32_t)config->dim, .n_heads = (int32_t)config->n_heads,
-        .n_kv_heads = (int32_t)config->n_kv_heads, .head_dim = (int32_t)config->head_dim,
-        .ffn_dim = (int32_t)config->ffn_dim, .n_context = (int32_t)config->n_context,
-        .bos_id = tokenizer ? tokenizer_bos(tokenizer) : -1,
-        .eos_id = tokenizer ? tokenizer_eos(tokenizer) : -1,
-        .adds_bos = tokenizer && tokenizer_adds_bos(tokenizer),
-        .adds_eos = tokenizer && tokenizer_adds_eos(tokenizer), .has_tokenizer = tokenizer != NULL,
-        .has_chat_template = model->has_chat_template, .head_tied = config->head_tied};
+    return (np_info){.path = model->path,
+                     .container = model->container,
+                     .architecture = config->architecture,
+                     .name = model->name,
+                     .weight_types = model->weight_types,
+                     .tokenizer = tokenizer ? tokenizer_describe(tokenizer) : "none",
+                     .profile = "f32",
+                     .cpu = cpu_level_name(model->level),
+                     .cpu_reason = model->cpu_reason,
+                     .n_parameters = (int64_t)model->model->n_parameters,
+                     .weight_bytes = (int64_t)model->model->weight_bytes,
+                     .kv_bytes_per_token = (int64_t)(kv_page_bytes(config) / PANEL),
+                     .n_vocab = (int32_t)config->n_vocab,
+                     .n_layers = (int32_t)config->n_layers,
+                     .dim = (int32_t)config->dim,
+                     .n_heads = (int32_t)config->n_heads,
+                     .n_kv_heads = (int32_t)config->n_kv_heads,
+                     .head_dim = (int32_t)config->head_dim,
+                     .ffn_dim = (int32_t)config->ffn_dim,
+                     .n_context = (int32_t)config->n_context,
+                     .bos_id = tokenizer ? tokenizer_bos(tokenizer) : -1,
+                     .eos_id = tokenizer ? tokenizer_eos(tokenizer) : -1,
+                     .adds_bos = tokenizer && tokenizer_adds_bos(tokenizer),
+                     .adds_eos = tokenizer && tokenizer_adds_eos(tokenizer),
+                     .has_tokenizer = tokenizer != NULL,
+                     .has_chat_template = model->has_chat_template,
+                     .head_tied = config->head_tied};
 }
 
 np_status np_engine_open(np_model *model, const np_engine_options *options, np_engine **out,
@@ -158,20 +174,24 @@ np_status np_engine_open(np_model *model, const np_engine_options *options, np_e
 {
     static const np_engine_options defaults;
     if (!options) options = &defaults;
-    const struct engine_limits limits = {
-        .n_threads = options->n_threads, .oversubscribe = options->oversubscribe != 0,
-        .n_context = options->n_context, .chunk_rows = options->chunk_rows,
-        .max_memory = options->max_memory};
+    const struct engine_limits limits = {.n_threads = options->n_threads,
+                                         .oversubscribe = options->oversubscribe != 0,
+                                         .n_context = options->n_context,
+                                         .chunk_rows = options->chunk_rows,
+                                         .max_memory = options->max_memory};
     *out = NULL;
     if (err) memset(err, 0, sizeof *err);
     if (options->n_threads < 0)
-        return error_set(err, NP_EINPUT, "threads", NO_OFFSET, "a positive number is expected, or 0");
+        return error_set(err, NP_EINPUT, "threads", NO_OFFSET,
+                         "a positive number is expected, or 0");
     np_engine *engine = mem_alloc(1, sizeof *engine);
     if (!engine) return error_nomem(err, "engine", sizeof *engine);
     engine->model = model;
     np_status status = engine_open(model->model, &limits, &engine->engine, err);
-    if (status == NP_OK) *out = engine;
-    else mem_free(engine);
+    if (status == NP_OK)
+        *out = engine;
+    else
+        mem_free(engine);
     return status;
 }
 

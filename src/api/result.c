@@ -1,5 +1,6 @@
 /*
- * result.c - the arrays of an answer: sized before any work, tied to the engine's job, kept in one arena.
+ * result.c - the arrays of an answer: sized before any work, tied to the engine's job, kept in one
+ * arena.
  */
 #include "api/handles.h"
 
@@ -12,33 +13,37 @@ struct answer {
     void *place;
 };
 
-static np_status push_answers(struct arena *arena, const struct answer *answers, size_t n, np_error *err)
+static np_status push_answers(struct arena *arena, const struct answer *answers, size_t n,
+                              np_error *err)
 {
     size_t total_bytes = 0;
     for (size_t i = 0; i < n; i++) {
         size_t bytes;
         if (!answers[i].wanted) continue;
         if (__builtin_mul_overflow(answers[i].count, answers[i].size_bytes, &bytes) ||
-            __builtin_add_overflow(total_bytes, bytes, &total_bytes) || total_bytes > MAX_ANSWER_BYTES) {
-            error_set(err, NP_ELIMIT, "top", NO_OFFSET,
-                      "the answer would have more than %zu bytes; ask for fewer rows, candidates or "
-                      "top tokens", MAX_ANSWER_BYTES);
+            __builtin_add_overflow(total_bytes, bytes, &total_bytes) ||
+            total_bytes > MAX_ANSWER_BYTES) {
+            error_set(
+                err, NP_ELIMIT, "top", NO_OFFSET,
+                "the answer would have more than %zu bytes; ask for fewer rows, candidates or "
+                "top tokens",
+                MAX_ANSWER_BYTES);
             return error_given(err, NP_ELIMIT, "%zu values of %zu bytes", answers[i].count,
                                answers[i].size_bytes);
         }
     }
     for (size_t i = 0; i < n; i++) {
         if (!answers[i].wanted) continue;
-        void *memory = arena_push_array(arena, answers[i].count ? answers[i].count : 1,
-                                        answers[i].size_bytes);
+        void *memory =
+            arena_push_array(arena, answers[i].count ? answers[i].count : 1, answers[i].size_bytes);
         if (!memory) return error_nomem(err, "answer", total_bytes);
         memcpy(answers[i].place, &memory, sizeof memory);
     }
     return NP_OK;
 }
 
-np_status result_init(np_result *result, const struct plan *plan, struct job *job, struct arena *arena,
-                      np_error *err)
+np_status result_init(np_result *result, const struct plan *plan, struct job *job,
+                      struct arena *arena, np_error *err)
 {
     size_t rows = plan->n_rows, top = 0, cells = 0;
     *job = (struct job){.plan = plan};

@@ -1,38 +1,48 @@
 /*
  * submit.c - a request becomes a plan and a job; every error of a user ends here.
  *
- * All memory of a request (ids, plan, answers) is one arena that the result keeps: a request that fails
- * gives back everything at once, and its neighbours never notice.
+ * All memory of a request (ids, plan, answers) is one arena that the result keeps: a request that
+ * fails gives back everything at once, and its neighbours never notice.
  */
 #include "api/handles.h"
+
+/* Ids and spans as arrays of the result. */
+static np_status take_encoding(const struct encoding *encoding, np_result *result,
+                               struct arena *arena, np_error *err)
+{
+    size_t n = encoding->n_tokens;
+    result->n_tokens = n;
+    result->token_ids = arena_push_array(arena, n, sizeof(int32_t));
+    result->begin = arena_push_array(arena, n, sizeof(size_t));
+    result->end = arena_push_array(arena, n, sizeof(size_t));
+    if (!result->token_ids || !result->begin || !result->end)
+        return error_nomem(err, "token ids", n * sizeof(size_t));
+    for (size_t i = 0; i < n; i++) {
+        result->token_ids[i] = encoding->tokens[i].id;
+        result->begin[i] = encoding->tokens[i].begin;
+        result->end[i] = encoding->tokens[i].end;
+    }
+    return NP_OK;
+}
 
 static np_status take_ids(const np_engine *engine, const np_request *request, np_result *result,
                           struct arena *arena, np_error *err)
 {
-    struct encoding encoding = {0};
-    bool text = request->token_ids == NULL;
-    if (!text && request->text)
+    struct encoding encoding;
+    if (!request->token_ids == !request->text)
         return error_set(err, NP_EINPUT, "prompt", NO_OFFSET,
-                         "give a text or token ids, not both");
-    if (text && !request->text)
-        return error_set(err, NP_EINPUT, "prompt", NO_OFFSET, "a text or token ids are expected");
-    if (text) TRY(encode_text(engine->model, request, &encoding, err));
-    size_t n = text ? encoding.n_tokens : request->n_tokens;
-    result->n_tokens = n;
-    result->token_ids = arena_push_array(arena, n ? n : 1, sizeof(int32_t));
-    result->begin = text ? arena_push_array(arena, n ? n : 1, sizeof(size_t)) : NULL;
-    result->end = text ? arena_push_array(arena, n ? n : 1, sizeof(size_t)) : NULL;
-    if (!result->token_ids || (text && (!result->begin || !result->end))) {
+                         "either a text or token ids are expected");
+    if (request->text) {
+        TRY(encode_text(engine->model, request, &encoding, err));
+        np_status status = take_encoding(&encoding, result, arena, err);
         encoding_free(&encoding);
-        return error_nomem(err, "token ids", n * sizeof(size_t));
+        return status;
     }
-    if (!text) memcpy(result->token_ids, request->token_ids, n * sizeof(int32_t));
-    for (size_t i = 0; text && i < n; i++) {
-        result->token_ids[i] = encoding.tokens[i].id;
-        result->begin[i] = encoding.tokens[i].begin;
-        result->end[i] = encoding.tokens[i].end;
-    }
-    encoding_free(&encoding);
+    size_t n = request->n_tokens;
+    result->n_tokens = n;
+    result->token_ids = arena_push_array(arena, n, sizeof(int32_t));
+    if (!result->token_ids) return error_nomem(err, "token ids", n * sizeof(int32_t));
+    memcpy(result->token_ids, request->token_ids, n * sizeof(int32_t));
     return NP_OK;
 }
 
@@ -52,8 +62,8 @@ np_status submit_request(const np_engine *engine, const np_request *request, str
         checked.start = result->n_tokens - 1;
     if (status == NP_OK)
         status = plan_init(plan, &checked, result->token_ids, result->n_tokens,
-                           engine->model->model->config.n_vocab, engine_n_context(engine->engine), arena,
-                           err);
+                           engine->model->model->config.n_vocab, engine_n_context(engine->engine),
+                           arena, err);
     if (status == NP_OK) status = result_init(result, plan, job, arena, err);
     if (status == NP_OK) return NP_OK;
     np_error error = *err;
@@ -62,9 +72,9 @@ np_status submit_request(const np_engine *engine, const np_request *request, str
     return status;
 }
 
-np_status np_run(np_engine *engine, const np_request *requests, size_t n_requests, np_result *results,
-                 void (*progress)(void *user, size_t done, size_t total), void *progress_user,
-                 np_error *err)
+np_status np_run(np_engine *engine, const np_request *requests, size_t n_requests,
+                 np_result *results, void (*progress)(void *user, size_t done, size_t total),
+                 void *progress_user, np_error *err)
 {
     struct plan *plans = mem_alloc(n_requests ? n_requests : 1, sizeof *plans);
     struct job *jobs = mem_alloc(n_requests ? n_requests : 1, sizeof *jobs);
@@ -78,7 +88,8 @@ np_status np_run(np_engine *engine, const np_request *requests, size_t n_request
         goto done;
     }
     for (size_t i = 0; i < n_requests; i++) {
-        if (submit_request(engine, &requests[i], &plans[i], &jobs[n_jobs], &results[i]) != NP_OK) continue;
+        if (submit_request(engine, &requests[i], &plans[i], &jobs[n_jobs], &results[i]) != NP_OK)
+            continue;
         owner[n_jobs++] = i;
     }
     status = engine_run(engine->engine, jobs, n_jobs, progress, progress_user, err);
@@ -91,7 +102,8 @@ done:
 }
 
 /* One request; its own error is the call's. */
-static np_status run_one(np_engine *engine, const np_request *request, np_result *out, np_error *err)
+static np_status run_one(np_engine *engine, const np_request *request, np_result *out,
+                         np_error *err)
 {
     memset(out, 0, sizeof *out);
     TRY(np_run(engine, request, 1, out, NULL, NULL, err));
@@ -102,7 +114,8 @@ static np_status run_one(np_engine *engine, const np_request *request, np_result
     return status;
 }
 
-np_status np_score(np_engine *engine, const char *text, size_t n_bytes, np_result *out, np_error *err)
+np_status np_score(np_engine *engine, const char *text, size_t n_bytes, np_result *out,
+                   np_error *err)
 {
     np_request request = {.text = text, .n_bytes = n_bytes, .want = NP_WANT_LOGPROB | NP_WANT_RANK};
     return run_one(engine, &request, out, err);
@@ -111,15 +124,23 @@ np_status np_score(np_engine *engine, const char *text, size_t n_bytes, np_resul
 np_status np_next(np_engine *engine, const char *text, size_t n_bytes, int32_t top, np_result *out,
                   np_error *err)
 {
-    np_request request = {.text = text, .n_bytes = n_bytes, .start = SIZE_MAX, .next = 1, .top = top,
+    np_request request = {.text = text,
+                          .n_bytes = n_bytes,
+                          .start = SIZE_MAX,
+                          .next = 1,
+                          .top = top,
                           .want = NP_WANT_ENTROPY | NP_WANT_MASS};
     return run_one(engine, &request, out, err);
 }
 
 np_status np_gather(np_engine *engine, const int32_t *token_ids, size_t n_tokens, size_t start,
-                    const int32_t *candidate_ids, size_t n_candidates, np_result *out, np_error *err)
+                    const int32_t *candidate_ids, size_t n_candidates, np_result *out,
+                    np_error *err)
 {
-    np_request request = {.token_ids = token_ids, .n_tokens = n_tokens, .start = start,
-                          .candidate_ids = candidate_ids, .n_candidates = n_candidates};
+    np_request request = {.token_ids = token_ids,
+                          .n_tokens = n_tokens,
+                          .start = start,
+                          .candidate_ids = candidate_ids,
+                          .n_candidates = n_candidates};
     return run_one(engine, &request, out, err);
 }

@@ -1,8 +1,8 @@
 /*
  * engine.c - opens the parts of an engine within a memory plan.
  *
- * The plan is made before anything is taken: weights + work space + head + hidden rows + key/value pages.
- * Pages are then taken as sequences need them, up to what the plan leaves.
+ * The plan is made before anything is taken: weights + work space + head + hidden rows + key/value
+ * pages. Pages are then taken as sequences need them, up to what the plan leaves.
  */
 #include "engine/steps.h"
 
@@ -23,10 +23,10 @@ static np_status plan_memory(struct engine *engine, size_t max_memory, np_error 
 {
     const struct model_config *config = &engine->model->config;
     uint64_t weights = engine->model->weight_bytes, page = kv_page_bytes(config);
-    uint64_t work = workspace_bytes(config, engine->chunk_rows, engine->n_context, engine->n_threads) +
-                    head_space_bytes(config->n_vocab, config->dim, engine->chunk_rows, 0,
-                                     engine->n_threads) +
-                    (uint64_t)engine->chunk_rows * config->dim * sizeof(float);
+    uint64_t work =
+        workspace_bytes(config, engine->chunk_rows, engine->n_context, engine->n_threads) +
+        head_space_bytes(config->n_vocab, config->dim, engine->chunk_rows, 0, engine->n_threads) +
+        (uint64_t)engine->chunk_rows * config->dim * sizeof(float);
     uint64_t least = (engine->n_context + PANEL - 1) / PANEL;
     engine->max_pages = SIZE_MAX;
     if (max_memory == 0) return NP_OK;
@@ -36,7 +36,8 @@ static np_status plan_memory(struct engine *engine, size_t max_memory, np_error 
     return NP_OK;
 }
 
-static np_status take_limits(struct engine *engine, const struct engine_limits *limits, np_error *err)
+static np_status take_limits(struct engine *engine, const struct engine_limits *limits,
+                             np_error *err)
 {
     size_t model_context = engine->model->config.n_context;
     int cores = cpu_count();
@@ -55,40 +56,59 @@ static np_status take_limits(struct engine *engine, const struct engine_limits *
     return NP_OK;
 }
 
+/* The buffers of a step, all of chunk_rows entries. */
+static np_status take_buffers(struct engine *engine, np_error *err)
+{
+    size_t rows = engine->chunk_rows, hidden = rows * engine->model->config.dim;
+    const struct {
+        void *place;
+        size_t count, size_bytes;
+    } buffers[] = {{&engine->ids, rows, sizeof(int32_t)},
+                   {&engine->bad, rows, sizeof(int32_t)},
+                   {&engine->runs, rows, sizeof(struct run)},
+                   {&engine->run_jobs, rows, sizeof(size_t)},
+                   {&engine->head_rows, rows, sizeof(struct head_row)},
+                   {&engine->row_jobs, rows, sizeof(size_t)},
+                   {&engine->seqs, rows, sizeof(struct kv_seq)},
+                   {&engine->hidden, hidden, sizeof(float)}};
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
+        void *memory = arena_push_array(&engine->arena, buffers[i].count, buffers[i].size_bytes);
+        if (!memory)
+            return error_nomem(err, "step buffers", buffers[i].count * buffers[i].size_bytes);
+        memcpy(buffers[i].place, &memory, sizeof memory);
+    }
+    return NP_OK;
+}
+
+static np_status open_parts(struct engine *engine, const struct engine_limits *limits,
+                            np_error *err)
+{
+    const struct model_config *config = &engine->model->config;
+    TRY(take_limits(engine, limits, err));
+    TRY(plan_memory(engine, limits->max_memory, err));
+    TRY(pool_open(&engine->pool, engine->n_threads, err));
+    TRY(kv_pool_init(&engine->kv, config, engine->max_pages, err));
+    TRY(workspace_open(engine->model, engine->chunk_rows, engine->n_context, engine->n_threads,
+                       &engine->workspace, err));
+    TRY(head_space_open(config->n_vocab, config->dim, engine->chunk_rows, 0, engine->n_threads,
+                        &engine->head_space, err));
+    return take_buffers(engine, err);
+}
+
 np_status engine_open(const struct model *model, const struct engine_limits *limits,
                       struct engine **out, np_error *err)
 {
-    const struct model_config *config = &model->config;
     struct engine *engine = mem_alloc(1, sizeof *engine);
-    np_status status;
     *out = NULL;
     if (!engine) return error_nomem(err, "engine", sizeof *engine);
     engine->model = model;
     arena_init(&engine->arena, SIZE_MAX);
     pthread_mutex_init(&engine->door, NULL);
-    if ((status = take_limits(engine, limits, err)) != NP_OK) goto done;
-    if ((status = plan_memory(engine, limits->max_memory, err)) != NP_OK) goto done;
-    size_t rows = engine->chunk_rows;
-    if ((status = pool_open(&engine->pool, engine->n_threads, err)) != NP_OK) goto done;
-    if ((status = kv_pool_init(&engine->kv, config, engine->max_pages, err)) != NP_OK) goto done;
-    if ((status = workspace_open(model, rows, engine->n_context, engine->n_threads,
-                                 &engine->workspace, err)) != NP_OK) goto done;
-    if ((status = head_space_open(config->n_vocab, config->dim, rows, 0, engine->n_threads,
-                                  &engine->head_space, err)) != NP_OK) goto done;
-    engine->ids = arena_push_array(&engine->arena, rows, sizeof(int32_t));
-    engine->bad = arena_push_array(&engine->arena, rows, sizeof(int32_t));
-    engine->runs = arena_push_array(&engine->arena, rows, sizeof(struct run));
-    engine->run_jobs = arena_push_array(&engine->arena, rows, sizeof(size_t));
-    engine->head_rows = arena_push_array(&engine->arena, rows, sizeof(struct head_row));
-    engine->row_jobs = arena_push_array(&engine->arena, rows, sizeof(size_t));
-    engine->seqs = arena_push_array(&engine->arena, rows, sizeof(struct kv_seq));
-    engine->hidden = arena_push_array(&engine->arena, rows * config->dim, sizeof(float));
-    if (!engine->ids || !engine->bad || !engine->runs || !engine->run_jobs || !engine->head_rows ||
-        !engine->row_jobs || !engine->seqs || !engine->hidden)
-        status = error_nomem(err, "step buffers", rows * config->dim * sizeof(float));
-done:
-    if (status == NP_OK) *out = engine;
-    else engine_close(engine);
+    np_status status = open_parts(engine, limits, err);
+    if (status == NP_OK)
+        *out = engine;
+    else
+        engine_close(engine);
     return status;
 }
 

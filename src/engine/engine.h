@@ -1,14 +1,14 @@
 /*
  * engine.h - who runs when. Owns the threads, the KV memory and the work space of one model.
  *
- * Concurrency, all of it: engine_run takes the lock at the door, so one call runs at a time. Inside it
- * one thread, the caller's, makes every decision and owns the KV; the pool's threads only compute what
- * they are handed, and are idle between two regions. engine_cancel stores one flag, from anywhere. The
- * model is never written, so any number of engines may share it.
+ * Concurrency, all of it: engine_run takes the lock at the door, so one call runs at a time. Inside
+ * it one thread, the caller's, makes every decision and owns the KV; the pool's threads only
+ * compute what they are handed, and are idle between two regions. engine_cancel stores one flag,
+ * from anywhere. The model is never written, so any number of engines may share it.
  *
- * Jobs are put into steps of up to chunk_rows rows, in their order: short sequences share a step, a long
- * one is cut. After each step its wanted rows go through the head, and their answers into the arrays of
- * their jobs. The composition of a step never changes a bit of an answer.
+ * Jobs are put into steps of up to chunk_rows rows, in their order: short sequences share a step, a
+ * long one is cut. After each step its wanted rows go through the head, and their answers into the
+ * arrays of their jobs. The composition of a step never changes a bit of an answer.
  *
  *   jobs    |aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa|bbbbb|cc|dddddddddddddddd|
  *   steps   |--- chunk_rows ---|--- chunk_rows ---|--- chunk_rows ---|
@@ -19,7 +19,7 @@
 #include "model/model.h"
 #include "score/head.h"
 
-#define ENGINE_CHUNK_ROWS 512       /* default; a chunk streams every weight once */
+#define ENGINE_CHUNK_ROWS 512 /* default; a chunk streams every weight once */
 #define ENGINE_MAX_CHUNK_ROWS 8192
 
 struct engine;
@@ -55,8 +55,8 @@ struct job {
 
 typedef void engine_progress(void *user, size_t done, size_t total);
 
-/* Runs all jobs. NP_OK also when single jobs failed; else (cancelled) every job that was not done holds
- * the error. progress (may be NULL) is told rows of the forward pass. */
+/* Runs all jobs. NP_OK also when single jobs failed; else (cancelled) every job that was not done
+ * holds the error. progress (may be NULL) is told rows of the forward pass. */
 np_status engine_run(struct engine *engine, struct job *jobs, size_t n_jobs,
                      engine_progress *progress, void *user, np_error *err);
 

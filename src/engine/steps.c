@@ -1,8 +1,8 @@
 /*
  * steps.c - jobs in, steps through the model and the head, answers out.
  *
- * Jobs begin in their order and at most one is ever half done: the one that the last step cut. So the state
- * between steps is two numbers (the next job, how far it is) and that job's pages.
+ * Jobs begin in their order and at most one is ever half done: the one that the last step cut. So
+ * the state between steps is two numbers (the next job, how far it is) and that job's pages.
  */
 #include "engine/steps.h"
 
@@ -24,14 +24,14 @@ static size_t clamp(size_t value, size_t low, size_t high)
 }
 
 /* Adds tokens [first, first + n) of a job to the step. */
-static void add_run(struct engine *engine, struct step *step, const struct job *job, size_t job_index,
-                    size_t first, size_t n)
+static void add_run(struct engine *engine, struct step *step, const struct job *job,
+                    size_t job_index, size_t first, size_t n)
 {
     const struct plan *plan = job->plan;
     struct run *run = &engine->runs[step->n_runs];
     size_t last = first + n, end = plan->start + plan->n_rows;
-    *run = (struct run){.seq = &engine->seqs[step->n_runs], .first = first, .n_rows = n,
-                        .row = step->n_rows};
+    *run = (struct run){
+        .seq = &engine->seqs[step->n_runs], .first = first, .n_rows = n, .row = step->n_rows};
     run->want_begin = clamp(plan->start, first, last) - first;
     run->want_end = clamp(end, first, last) - first;
     memcpy(engine->ids + step->n_rows, plan->token_ids + first, n * sizeof(int32_t));
@@ -78,8 +78,9 @@ static void answer_rows(struct engine *engine, const struct step *step, struct j
         const struct run *run = &step->runs[i];
         struct job *job = &jobs[engine->run_jobs[i]];
         if (run->bad != SIZE_MAX)
-            fail_job(job, NP_ENUMERIC, run->bad,
-                     "a key or value of this token is not a finite number: the model overflows here");
+            fail_job(
+                job, NP_ENUMERIC, run->bad,
+                "a key or value of this token is not a finite number: the model overflows here");
         for (size_t r = run->want_begin; r < run->want_end; r++, n++) {
             engine->row_jobs[n] = engine->run_jobs[i];
             engine->head_rows[n] =
@@ -98,7 +99,8 @@ static void answer_rows(struct engine *engine, const struct step *step, struct j
     }
 }
 
-/* Fills a step from job *next, token *at on; moves both on. seqs[0] belongs to the job that was cut. */
+/* Fills a step from job *next, token *at on; moves both on. seqs[0] belongs to the job that was
+ * cut. */
 static void fill_step(struct engine *engine, struct step *step, struct job *jobs, size_t n_jobs,
                       size_t *next, size_t *at)
 {
@@ -133,7 +135,8 @@ static void fill_step(struct engine *engine, struct step *step, struct job *jobs
     }
 }
 
-/* Gives back the pages of every sequence of the step but the one that was cut, which moves to seqs[0]. */
+/* Gives back the pages of every sequence of the step but the one that was cut, which moves to
+ * seqs[0]. */
 static void end_step(struct engine *engine, const struct step *step, struct job *jobs, size_t next,
                      size_t *at)
 {
@@ -149,16 +152,18 @@ static void end_step(struct engine *engine, const struct step *step, struct job 
     }
 }
 
-static np_status run_steps(struct engine *engine, struct job *jobs, size_t n_jobs,
-                           struct progress_state *progress, np_error *err)
+/* Not inlined: no arithmetic may move across fpenv_enter and fpenv_leave. */
+__attribute__((noinline)) static np_status run_steps(struct engine *engine, struct job *jobs,
+                                                     size_t n_jobs, struct progress_state *progress,
+                                                     np_error *err)
 {
     struct step step;
     size_t next = 0, at = 0;
     for (;;) {
         fill_step(engine, &step, jobs, n_jobs, &next, &at);
         if (step.n_runs == 0) return NP_OK;
-        np_status status = model_forward(engine->model, engine->workspace, engine->pool, &engine->kv,
-                                         &step, engine->hidden, &engine->cancel, err);
+        np_status status = model_forward(engine->model, engine->workspace, engine->pool,
+                                         &engine->kv, &step, engine->hidden, &engine->cancel, err);
         if (status != NP_OK) {
             for (size_t i = 0; i < step.n_runs; i++) {
                 kv_release(&engine->kv, &engine->seqs[i]);

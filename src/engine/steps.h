@@ -20,14 +20,15 @@ struct engine {
     struct head_space *head_space;
     struct arena arena;
     /* of the step at hand */
-    int32_t *ids;              /* [chunk_rows] */
-    struct run *runs;          /* [chunk_rows] */
-    size_t *run_jobs;          /* [chunk_rows] job of each run */
-    struct kv_seq *seqs;       /* [chunk_rows] one per run of the step; [0] is carried over by a cut job */
-    float *hidden;             /* [chunk_rows][dim] */
-    struct head_row *head_rows;/* [chunk_rows] */
-    size_t *row_jobs;          /* [chunk_rows] job of each head row */
-    int32_t *bad;              /* [chunk_rows] */
+    int32_t *ids;     /* [chunk_rows] */
+    struct run *runs; /* [chunk_rows] */
+    size_t *run_jobs; /* [chunk_rows] job of each run */
+    struct kv_seq
+        *seqs;     /* [chunk_rows] one per run of the step; [0] is carried over by a cut job */
+    float *hidden; /* [chunk_rows][dim] */
+    struct head_row *head_rows; /* [chunk_rows] */
+    size_t *row_jobs;           /* [chunk_rows] job of each head row */
+    int32_t *bad;               /* [chunk_rows] */
 };
 
 #endif

@@ -1,9 +1,11 @@
 /*
- * arch.h - the table of architectures: what a model file calls things and which arithmetic it means.
+ * arch.h - the table of architectures: what a model file calls things and which arithmetic it
+ * means.
  *
- * One row of `architectures` in arch.c is one architecture: its settings (names in config.json and in GGUF)
- * and its weights (names, shapes, where they go). Every setting of a file must be known: it fills a field,
- * must have a given value, or is known not to change a number. Every tensor must be known too.
+ * One row of `architectures` in arch.c is one architecture: its settings (names in config.json and
+ * in GGUF) and its weights (names, shapes, where they go). Every setting of a file must be known:
+ * it fills a field, must have a given value, or is known not to change a number. Every tensor must
+ * be known too.
  */
 #ifndef MODEL_ARCH_H
 #define MODEL_ARCH_H
@@ -11,19 +13,33 @@
 #include "model/model.h"
 
 /* Sizes that shapes are made of. */
-enum extent { X_ZERO, X_ONE, X_DIM, X_Q, X_KV, X_Q_KV, X_QKV, X_FFN, X_FFN2, X_VOCAB, X_CONTEXT, X_COUNT };
+enum extent {
+    X_ZERO,
+    X_ONE,
+    X_DIM,
+    X_Q,
+    X_KV,
+    X_Q_KV,
+    X_QKV,
+    X_FFN,
+    X_FFN2,
+    X_VOCAB,
+    X_CONTEXT,
+    X_COUNT
+};
 void extents_of(const struct model_config *config, size_t out[X_COUNT]);
 
 enum weight_kind { WEIGHT_MATRIX, WEIGHT_BIAS, WEIGHT_VECTOR };
 
-#define WEIGHT_OPTIONAL 1u    /* absent: no bias, or a tied head */
-#define WEIGHT_TRANSPOSED 2u  /* safetensors hold it [in, out] (GPT-2's Conv1D) */
-#define WEIGHT_PERMUTED 4u    /* GGUF holds the rows of each head as (0, half, 1, half+1, ...) */
+#define WEIGHT_OPTIONAL 1u   /* absent: no bias, or a tied head */
+#define WEIGHT_TRANSPOSED 2u /* safetensors hold it [in, out] (GPT-2's Conv1D) */
+#define WEIGHT_PERMUTED 4u   /* GGUF holds the rows of each head as (0, half, 1, half+1, ...) */
 
-/* A tensor [rows, cols] (a vector: [rows]) and its place: in struct model, or in struct layer when its name
- * holds %zu. A matrix's rows begin at row `row0` of the packed matrix at `place`; a bias likewise. */
+/* A tensor [rows, cols] (a vector: [rows]) and its place: in struct model, or in struct layer when
+ * its name holds %zu. A matrix's rows begin at row `row0` of the packed matrix at `place`; a bias
+ * likewise. */
 struct weight {
-    const char *hf, *gguf;    /* NULL: does not exist there */
+    const char *hf, *gguf; /* NULL: does not exist there */
     enum weight_kind kind;
     size_t place;
     enum extent row0, rows, cols;

@@ -3,11 +3,12 @@
  *
  * A tile is up to 16 positions of one sequence times all query heads that share a key/value head:
  *
- *   q [rows][head_dim]  x  key pages  ->  scores [rows][keys]  softmax per row  x  value pages  ->  [rows][head_dim]
+ *   q [rows][head_dim] x key pages -> scores [rows][keys], softmax per row,
+ *   scores [rows][keys] x value pages -> mixed [rows][head_dim]
  *
- * Whole score rows are kept, so that the maximum is exact and nothing is rescaled. A row's keys end at its
- * own position; what a tile computed beyond is replaced by +0, which changes no sum. Tiles are dealt to
- * threads in turn: neighbours cost the same.
+ * Whole score rows are kept, so that the maximum is exact and nothing is rescaled. A row's keys end
+ * at its own position; what a tile computed beyond is replaced by +0, which changes no sum. Tiles
+ * are dealt to threads in turn: neighbours cost the same.
  */
 #include "model/workspace.h"
 
@@ -18,7 +19,7 @@ struct attention_task {
     struct workspace *workspace;
     const struct kv_pool *kv;
     size_t layer, n_spans;
-    size_t group;  /* query heads per key/value head */
+    size_t group; /* query heads per key/value head */
     float scale;
 };
 
@@ -74,7 +75,8 @@ static void attend_tile(const struct attention_task *task, const struct span *sp
     for (size_t i = 0; i < rows; i++) {
         float *row = scores + i * ld;
         size_t n_own = span->position + begin + i / group + 1;
-        q[i] = kernels->softmax(row, n_own, 0, task->scale); /* q is used up: its front holds the sums */
+        q[i] = kernels->softmax(row, n_own, 0,
+                                task->scale); /* q is used up: its front holds the sums */
         for (size_t k = n_own; k < n_even; k++) row[k] = 0.0f;
     }
     kernels->mix_values(rows, scores, ld, pages, n_keys, out, head_dim, head_dim);
@@ -104,9 +106,12 @@ void attention(const struct model *model, struct workspace *workspace, struct po
                const struct kv_pool *kv, size_t layer, size_t n_spans)
 {
     const struct model_config *config = &model->config;
-    struct attention_task task = {
-        .model = model, .workspace = workspace, .kv = kv, .layer = layer, .n_spans = n_spans,
-        .group = config->n_heads / config->n_kv_heads,
-        .scale = (float)(1.0 / sqrt((double)config->head_dim))};
+    struct attention_task task = {.model = model,
+                                  .workspace = workspace,
+                                  .kv = kv,
+                                  .layer = layer,
+                                  .n_spans = n_spans,
+                                  .group = config->n_heads / config->n_kv_heads,
+                                  .scale = (float)(1.0 / sqrt((double)config->head_dim))};
     pool_run(pool, attention_work, &task);
 }

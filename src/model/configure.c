@@ -1,7 +1,7 @@
 /*
- * configure.c - from a file's settings to a model_config that is whole: defaults filled, the vocabulary
- * taken from the embedding itself, and the head found or known to be tied. After it, every size of the
- * model is known and checked, and nothing has been read yet.
+ * configure.c - from a file's settings to a model_config that is whole: defaults filled, the
+ * vocabulary taken from the embedding itself, and the head found or known to be tied. After it,
+ * every size of the model is known and checked, and nothing has been read yet.
  */
 #include "model/settings.h"
 
@@ -16,7 +16,8 @@ const struct tensor *weight_find(const struct modelfile *file, const struct arch
     const char *hole = strstr(pattern, "%zu");
     if (hole)
         snprintf(name, sizeof name, "%.*s%zu%s", (int)(hole - pattern), pattern, layer, hole + 3);
-    else snprintf(name, sizeof name, "%s", pattern);
+    else
+        snprintf(name, sizeof name, "%s", pattern);
     const struct tensor *tensor = modelfile_find(file, name);
     if (tensor || gguf || !arch->hf_prefix[0]) return tensor;
     snprintf(prefixed, sizeof prefixed, "%s%s", arch->hf_prefix, name);
@@ -49,14 +50,15 @@ static np_status size_defaults(struct model_config *config, np_error *err)
         return error_set(err, NP_EFORMAT, "head_dim", NO_OFFSET,
                          "a rotated head must have an even dimension, not %zu", config->head_dim);
     if (config->n_layers > MODEL_MAX_LAYERS)
-        return error_set(err, NP_ELIMIT, "n_layers", NO_OFFSET, "%zu layers; at most %d are allowed",
-                         config->n_layers, MODEL_MAX_LAYERS);
+        return error_set(err, NP_ELIMIT, "n_layers", NO_OFFSET,
+                         "%zu layers; at most %d are allowed", config->n_layers, MODEL_MAX_LAYERS);
     if (config->dim > 1u << 20 || config->ffn_dim > 1u << 22 || config->n_heads > 1u << 16 ||
         config->head_dim > 1u << 16)
-        return error_set(err, NP_ELIMIT, config->architecture, NO_OFFSET,
-                         "a size of the model is beyond every limit (dimension %zu, feed-forward %zu, "
-                         "%zu heads of %zu)", config->dim, config->ffn_dim, config->n_heads,
-                         config->head_dim);
+        return error_set(
+            err, NP_ELIMIT, config->architecture, NO_OFFSET,
+            "a size of the model is beyond every limit (dimension %zu, feed-forward %zu, "
+            "%zu heads of %zu)",
+            config->dim, config->ffn_dim, config->n_heads, config->head_dim);
     return NP_OK;
 }
 
@@ -87,8 +89,10 @@ static np_status find_head(const struct modelfile *file, const struct architectu
 {
     const struct weight *weight = weight_at(arch, offsetof(struct model, head));
     bool gguf = modelfile_container(file) == CONTAINER_GGUF;
-    if (weight_find(file, arch, weight, 0)) config->head_tied = false;
-    else if (gguf) config->head_tied = true;
+    if (weight_find(file, arch, weight, 0))
+        config->head_tied = false;
+    else if (gguf)
+        config->head_tied = true;
     else if (!config->head_tied)
         return error_set(err, NP_EFORMAT, weight->hf, NO_OFFSET,
                          "the tensor is missing, and tie_word_embeddings does not say that the "

@@ -6,8 +6,9 @@
  *                 x = x + Down . f(Up . norm2(x))
  *   hidden = norm(x)
  *
- * Rows are tokens; all rows of a step, of whatever sequences, pass a matrix together. The surprising part is
- * the last layer: a row whose hidden state nobody wants gives its key and value and is dropped there.
+ * Rows are tokens; all rows of a step, of whatever sequences, pass a matrix together. The
+ * surprising part is the last layer: a row whose hidden state nobody wants gives its key and value
+ * and is dropped there.
  */
 #include "model/workspace.h"
 
@@ -37,7 +38,8 @@ static void embed_work(void *ctx, int thread, int n_threads)
     pool_share(pass->n_rows, thread, n_threads, &begin, &end);
     for (size_t r = begin; r < end; r++) {
         size_t position = pass->ws->position[r];
-        float *x = pass->ws->x + r * dim, *cos = pass->ws->cos + r * half, *sin = pass->ws->sin + r * half;
+        float *x = pass->ws->x + r * dim, *cos = pass->ws->cos + r * half,
+              *sin = pass->ws->sin + r * half;
         matrix_row(&model->embedding, (size_t)pass->step->ids[r], x);
         if (model->positions) model->kernels->add(dim, model->positions + position * dim, x);
         if (model->config.rope == ROPE_NONE) continue;
@@ -58,12 +60,15 @@ static void norm_work(void *ctx, int thread, int n_threads)
     for (size_t r = begin; r < end; r++) {
         float *x = pass->ws->x + r * dim, *out = pass->out + r * dim;
         if (pass->add_delta) kernels->add(dim, pass->ws->delta + r * dim, x);
-        if (config->norm == NORM_RMS) kernels->rms_norm(dim, x, pass->gain, config->norm_eps, out);
-        else kernels->layer_norm(dim, x, pass->gain, pass->bias, config->norm_eps, out);
+        if (config->norm == NORM_RMS)
+            kernels->rms_norm(dim, x, pass->gain, config->norm_eps, out);
+        else
+            kernels->layer_norm(dim, x, pass->gain, pass->bias, config->norm_eps, out);
     }
 }
 
-static void norm(struct pass *pass, const float *gain, const float *bias, bool add_delta, float *out)
+static void norm(struct pass *pass, const float *gain, const float *bias, bool add_delta,
+                 float *out)
 {
     pass->gain = gain;
     pass->bias = bias;
@@ -76,11 +81,12 @@ static void note_bad(struct run *run, size_t position)
 {
     size_t seen = __atomic_load_n(&run->bad, __ATOMIC_RELAXED);
     while (position < seen && !__atomic_compare_exchange_n(&run->bad, &seen, position, false,
-                                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+                                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
 }
 
-/* One key and value into their page. A value that is not finite is stored as +0 and noted: a page may hold
- * nothing that turns masked products into NaN, and its request fails anyway. */
+/* One key and value into their page. A value that is not finite is stored as +0 and noted: a page
+ * may hold nothing that turns masked products into NaN, and its request fails anyway. */
 static void store_token(const struct pass *pass, struct run *run, size_t position, size_t head,
                         const float *key, const float *value)
 {
@@ -88,7 +94,8 @@ static void store_token(const struct pass *pass, struct run *run, size_t positio
     const struct kv_page *page = run->seq->pages[position / PANEL];
     float *keys = kv_keys(pass->kv, page, pass->layer, head);
     float *values = kv_values(pass->kv, page, pass->layer, head);
-    bool bad = first_nonfinite(key, head_dim) < head_dim || first_nonfinite(value, head_dim) < head_dim;
+    bool bad =
+        first_nonfinite(key, head_dim) < head_dim || first_nonfinite(value, head_dim) < head_dim;
     if (bad) note_bad(run, position);
     for (size_t i = 0; i < head_dim; i++)
         keys[panel_index(head_dim, i, column)] = bad ? 0.0f : key[i];
@@ -126,8 +133,10 @@ static void activation_work(void *ctx, int thread, int n_threads)
     for (size_t r = begin; r < end; r++) {
         const float *up = pass->ws->up + r * (gated ? 2 : 1) * ffn;
         float *act = pass->ws->act + r * ffn;
-        if (gated) kernels->silu_mul(ffn, up, up + ffn, act);
-        else kernels->unary[U_GELU_TANH](ffn, up, act);
+        if (gated)
+            kernels->silu_mul(ffn, up, up + ffn, act);
+        else
+            kernels->unary[U_GELU_TANH](ffn, up, act);
     }
 }
 
@@ -172,8 +181,8 @@ np_status model_forward(const struct model *model, struct workspace *workspace, 
     const struct model_config *config = &model->config;
     const struct kernels *kernels = model->kernels;
     struct workspace *ws = workspace;
-    struct pass pass = {.model = model, .ws = ws, .pool = pool, .kv = kv, .step = step,
-                        .n_rows = step->n_rows};
+    struct pass pass = {
+        .model = model, .ws = ws, .pool = pool, .kv = kv, .step = step, .n_rows = step->n_rows};
     size_t q_dim = config->n_heads * config->head_dim, up_dim = model->layers[0].up.N;
     size_t n_spans = list_rows(&pass);
 

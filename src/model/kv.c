@@ -1,7 +1,7 @@
 /*
- * kv.c - see kv.h. Pages are obtained one by one when a sequence grows and go back to a free list when it
- * ends, so that a warm engine allocates nothing. A page is cleared when it is taken: attention multiplies
- * masked columns by +0, which is only +0 if they are finite.
+ * kv.c - see kv.h. Pages are obtained one by one when a sequence grows and go back to a free list
+ * when it ends, so that a warm engine allocates nothing. A page is cleared when it is taken:
+ * attention multiplies masked columns by +0, which is only +0 if they are finite.
  */
 #include "model/kv.h"
 
@@ -31,8 +31,8 @@ np_status kv_pool_init(struct kv_pool *pool, const struct model_config *config, 
     pool->max_pages = max_pages;
     if (max_pages == 0)
         return error_set(err, NP_ELIMIT, "max_memory", NO_OFFSET,
-                         "no room for key/value memory: one page of %d tokens takes %zu bytes", PANEL,
-                         kv_page_bytes(config));
+                         "no room for key/value memory: one page of %d tokens takes %zu bytes",
+                         PANEL, kv_page_bytes(config));
     return NP_OK;
 }
 
@@ -42,7 +42,7 @@ void kv_pool_free(struct kv_pool *pool)
         struct kv_page *page = pool->free;
         pool->free = page->next;
         big_free(page->floats, pool->page_floats * sizeof(float));
-        free(page);
+        mem_free(page);
     }
     memset(pool, 0, sizeof *pool);
 }
@@ -59,9 +59,9 @@ static np_status page_take(struct kv_pool *pool, struct kv_page **out, np_error 
                              "key/value memory is full: all %zu pages of %d tokens are in use",
                              pool->max_pages, PANEL);
         size_t n_bytes = pool->page_floats * sizeof(float);
-        page = calloc(1, sizeof *page);
+        page = mem_alloc(1, sizeof *page);
         if (!page || !(page->floats = big_alloc(n_bytes))) {
-            free(page);
+            mem_free(page);
             return error_nomem(err, "key/value page", n_bytes);
         }
         pool->n_pages++;
@@ -77,7 +77,7 @@ np_status kv_reserve(struct kv_pool *pool, struct kv_seq *seq, size_t n_tokens, 
     size_t need = (n_tokens + PANEL - 1) / PANEL;
     if (need > seq->max_pages) {
         size_t max_pages = need < 2 * seq->max_pages ? 2 * seq->max_pages : need;
-        struct kv_page **pages = realloc(seq->pages, max_pages * sizeof(struct kv_page *));
+        struct kv_page **pages = mem_resize(seq->pages, max_pages * sizeof(struct kv_page *));
         if (!pages) return error_nomem(err, "page list", max_pages * sizeof(struct kv_page *));
         seq->pages = pages;
         seq->max_pages = max_pages;
@@ -97,6 +97,6 @@ void kv_release(struct kv_pool *pool, struct kv_seq *seq)
         page->next = pool->free;
         pool->free = page;
     }
-    free(seq->pages);
+    mem_free(seq->pages);
     memset(seq, 0, sizeof *seq);
 }

@@ -1,9 +1,10 @@
 /*
  * load.c - tensors of a file, one after another, into packed matrices.
  *
- * Threads take whole panels of 64 rows: each reads the stored rows of its panels, expands them to f32 and
- * packs them, so no more than one panel per thread is in memory beside the model. GPT-2's transposed
- * matrices are the exception: a panel needs a column of every stored row, so such a tensor is read whole.
+ * Threads take whole panels of 64 rows: each reads the stored rows of its panels, expands them to
+ * f32 and packs them, so no more than one panel per thread is in memory beside the model. GPT-2's
+ * transposed matrices are the exception: a panel needs a column of every stored row, so such a
+ * tensor is read whole.
  */
 #include "model/arch.h"
 
@@ -24,10 +25,10 @@ struct loader {
     struct matrix *matrix;
     size_t row0, rows, cols;
     unsigned flags;
-    const float *whole;  /* [cols][rows], transposed tensors only */
+    const float *whole; /* [cols][rows], transposed tensors only */
     size_t scratch_floats;
-    float *scratch;      /* per thread: stored bytes, then f32 values, 64 rows each */
-    np_error *errors;    /* per thread */
+    float *scratch;   /* per thread: stored bytes, then f32 values, 64 rows each */
+    np_error *errors; /* per thread */
 };
 
 static np_status read_floats(const struct loader *loader, uint64_t first, size_t n, void *stored,
@@ -54,8 +55,8 @@ static size_t stored_row(const struct loader *loader, size_t row)
 }
 
 /* Rows [begin, begin + n) of the tensor, in the model's order, to out [n][cols]. */
-static np_status read_rows(const struct loader *loader, size_t begin, size_t n, void *stored, float *out,
-                           np_error *err)
+static np_status read_rows(const struct loader *loader, size_t begin, size_t n, void *stored,
+                           float *out, np_error *err)
 {
     size_t cols = loader->cols;
     if (loader->whole) {
@@ -99,8 +100,10 @@ static np_status load_matrix(struct loader *loader, np_error *err)
     if (loader->flags & WEIGHT_TRANSPOSED) {
         void *stored = big_alloc(n_bytes);
         whole = big_alloc(n_bytes);
-        if (!whole || !stored) status = error_nomem(err, loader->tensor->name, n_bytes);
-        else status = read_floats(loader, 0, loader->rows * loader->cols, stored, whole, err);
+        if (!whole || !stored)
+            status = error_nomem(err, loader->tensor->name, n_bytes);
+        else
+            status = read_floats(loader, 0, loader->rows * loader->cols, stored, whole, err);
         big_free(stored, n_bytes);
         if (status != NP_OK) goto done;
     }
@@ -126,52 +129,60 @@ static np_status load_vector(struct loader *loader, float **place, np_error *err
                         ? loader->matrix->bias + loader->row0
                         : arena_push_array(&loader->model->arena, n, sizeof(float));
     float *out = loader->flags & WEIGHT_PERMUTED
-                     ? arena_push_array(&loader->model->arena, n, sizeof(float)) : values;
+                     ? arena_push_array(&loader->model->arena, n, sizeof(float))
+                     : values;
     size_t n_bytes = n * sizeof(float);
-    void *stored = calloc(n ? n : 1, sizeof(float));
+    void *stored = mem_alloc(n ? n : 1, sizeof(float));
     np_status status = NP_OK;
-    if (!values || !out || !stored) status = error_nomem(err, loader->tensor->name, n_bytes);
-    else status = read_floats(loader, 0, n, stored, out, err);
+    if (!values || !out || !stored)
+        status = error_nomem(err, loader->tensor->name, n_bytes);
+    else
+        status = read_floats(loader, 0, n, stored, out, err);
     if (status == NP_OK && out != values)
         for (size_t i = 0; i < n; i++) values[i] = out[stored_row(loader, i)];
-    free(stored);
-    if (loader->weight->kind == WEIGHT_BIAS) arena_rewind(&loader->model->arena, mark);
-    else *place = values;
+    mem_free(stored);
+    if (loader->weight->kind == WEIGHT_BIAS)
+        arena_rewind(&loader->model->arena, mark);
+    else
+        *place = values;
     return status;
+}
+
+static np_status shape_error(const struct tensor *tensor, const char *expected, np_error *err)
+{
+    char given[64];
+    size_t n = 0;
+    for (int i = 0; i < tensor->n_dims && n < sizeof given; i++)
+        n += (size_t)snprintf(given + n, sizeof given - n, "%s%llu", i ? ", " : "",
+                              (unsigned long long)tensor->shape[i]);
+    error_set(err, NP_EFORMAT, tensor->name, NO_OFFSET, "the shape must be [%s]", expected);
+    return error_given(err, NP_EFORMAT, "[%s]", given);
 }
 
 static np_status check_tensor(const struct loader *loader, np_error *err)
 {
     const struct tensor *tensor = loader->tensor;
-    bool transposed = loader->flags & WEIGHT_TRANSPOSED;
-    bool flat = loader->weight->cols == X_ONE;
-    uint64_t rows = transposed ? loader->cols : loader->rows;
-    uint64_t cols = transposed ? loader->rows : loader->cols;
+    bool transposed = loader->flags & WEIGHT_TRANSPOSED, flat = loader->weight->cols == X_ONE;
+    size_t rows = transposed ? loader->cols : loader->rows;
+    size_t cols = transposed ? loader->rows : loader->cols, in_row = flat ? rows : cols;
+    char expected[64];
     if (tensor->dtype >= DT_COUNT) {
-        error_set(err, NP_EUNSUPPORTED, tensor->name, NO_OFFSET, "the element type is not supported");
+        error_set(err, NP_EUNSUPPORTED, tensor->name, NO_OFFSET,
+                  "the element type is not supported");
         return error_given(err, NP_EUNSUPPORTED, "%s", tensor->type_name);
     }
+    if (flat)
+        snprintf(expected, sizeof expected, "%zu", rows);
+    else
+        snprintf(expected, sizeof expected, "%zu, %zu", rows, cols);
     if (tensor->n_dims != (flat ? 1 : 2) || tensor->shape[0] != rows ||
-        (!flat && tensor->shape[1] != cols)) {
-        char given[64];
-        size_t n = 0;
-        for (int i = 0; i < tensor->n_dims && n < sizeof given; i++)
-            n += (size_t)snprintf(given + n, sizeof given - n, "%s%llu", i ? ", " : "",
-                                  (unsigned long long)tensor->shape[i]);
-        if (flat)
-            error_set(err, NP_EFORMAT, tensor->name, NO_OFFSET, "the shape must be [%llu]",
-                      (unsigned long long)rows);
-        else
-            error_set(err, NP_EFORMAT, tensor->name, NO_OFFSET, "the shape must be [%llu, %llu]",
-                      (unsigned long long)rows, (unsigned long long)cols);
-        return error_given(err, NP_EFORMAT, "[%s]", given);
-    }
-    uint32_t block = dtype_infos[tensor->dtype].block_elements;
-    if ((flat ? rows : cols) % block != 0)
+        (!flat && tensor->shape[1] != cols))
+        return shape_error(tensor, expected, err);
+    const struct dtype_info *info = &dtype_infos[tensor->dtype];
+    if (in_row % info->block_elements != 0)
         return error_set(err, NP_EFORMAT, tensor->name, NO_OFFSET,
-                         "a row of %llu elements is no multiple of the block of %u of type %s",
-                         (unsigned long long)(flat ? rows : cols), block,
-                         dtype_infos[tensor->dtype].name);
+                         "a row of %zu elements is no multiple of the block of %u of type %s",
+                         in_row, info->block_elements, info->name);
     return NP_OK;
 }
 
@@ -215,15 +226,18 @@ static np_status init_matrices(struct loader *loader, np_error *err)
 {
     struct model *model = loader->model;
     const size_t *x = loader->extents;
-    const struct { size_t place, rows, cols; } shapes[] = {
-        {offsetof(struct layer, qkv), x[X_QKV], x[X_DIM]},
-        {offsetof(struct layer, out), x[X_DIM], x[X_Q]},
-        {offsetof(struct layer, up), x[model->config.ffn == FFN_SILU_GATED ? X_FFN2 : X_FFN], x[X_DIM]},
-        {offsetof(struct layer, down), x[X_DIM], x[X_FFN]}};
+    const struct {
+        size_t place, rows, cols;
+    } shapes[] = {{offsetof(struct layer, qkv), x[X_QKV], x[X_DIM]},
+                  {offsetof(struct layer, out), x[X_DIM], x[X_Q]},
+                  {offsetof(struct layer, up),
+                   x[model->config.ffn == FFN_SILU_GATED ? X_FFN2 : X_FFN], x[X_DIM]},
+                  {offsetof(struct layer, down), x[X_DIM], x[X_FFN]}};
     for (size_t i = 0; i < model->config.n_layers; i++)
         for (size_t j = 0; j < sizeof shapes / sizeof *shapes; j++)
             TRY(matrix_init((struct matrix *)((char *)&model->layers[i] + shapes[j].place),
-                            shapes[j].rows, shapes[j].cols, has_bias(loader, shapes[j].place, i), err));
+                            shapes[j].rows, shapes[j].cols, has_bias(loader, shapes[j].place, i),
+                            err));
     TRY(matrix_init(&model->embedding, x[X_VOCAB], x[X_DIM], false, err));
     if (model->config.head_tied) return NP_OK;
     return matrix_init(&model->head, x[X_VOCAB], x[X_DIM], false, err);
@@ -232,7 +246,8 @@ static np_status init_matrices(struct loader *loader, np_error *err)
 /* Buffers that old checkpoints carry: constants, not weights. */
 static bool is_buffer(const char *name)
 {
-    static const char *const endings[] = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
+    static const char *const endings[] = {".attn.bias", ".attn.masked_bias",
+                                          ".rotary_emb.inv_freq"};
     size_t n = strlen(name);
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         size_t m = strlen(endings[i]);
@@ -255,8 +270,8 @@ static np_status check_unused(const struct loader *loader, np_error *err)
     return NP_OK;
 }
 
-/* inv_freq as models were trained with it: exponent i/half as f32, the power rounded to f32, then its f32
- * reciprocal. */
+/* inv_freq as models were trained with it: exponent i/half as f32, the power rounded to f32, then
+ * its f32 reciprocal. */
 static np_status init_rope(struct model *model, np_error *err)
 {
     size_t half = model->config.head_dim / 2;
@@ -270,8 +285,9 @@ static np_status init_rope(struct model *model, np_error *err)
     return NP_OK;
 }
 
-static np_status load_all(struct loader *loader, void (*progress)(void *user, size_t done, size_t total),
-                          void *user, np_error *err)
+static np_status load_all(struct loader *loader,
+                          void (*progress)(void *user, size_t done, size_t total), void *user,
+                          np_error *err)
 {
     const struct architecture *arch = loader->arch;
     size_t total = modelfile_n_tensors(loader->file);
@@ -305,9 +321,9 @@ np_status model_load(const struct modelfile *file, const struct model_config *co
     scratch_bytes = n_threads * loader.scratch_floats * sizeof(float);
     max_tensors = 32 * (config->n_layers + 1);
 
-    loader.model = calloc(1, sizeof *loader.model);
-    loader.errors = calloc(n_threads, sizeof *loader.errors);
-    loader.used = calloc(max_tensors, sizeof(struct tensor *));
+    loader.model = mem_alloc(1, sizeof *loader.model);
+    loader.errors = mem_alloc(n_threads, sizeof *loader.errors);
+    loader.used = mem_alloc(max_tensors, sizeof(struct tensor *));
     loader.scratch = big_alloc(scratch_bytes);
     if (!loader.model || !loader.errors || !loader.used || !loader.scratch) {
         status = error_nomem(err, "loader", scratch_bytes);
@@ -317,15 +333,20 @@ np_status model_load(const struct modelfile *file, const struct model_config *co
     loader.model->config = *config;
     loader.model->kernels = kernels;
     loader.model->weight_bytes = model_weight_bytes(config);
-    loader.model->layers = arena_push_array(&loader.model->arena, config->n_layers, sizeof(struct layer));
-    if (!loader.model->layers) status = error_nomem(err, "layers", config->n_layers);
-    else status = load_all(&loader, progress, progress_user, err);
+    loader.model->layers =
+        arena_push_array(&loader.model->arena, config->n_layers, sizeof(struct layer));
+    if (!loader.model->layers)
+        status = error_nomem(err, "layers", config->n_layers);
+    else
+        status = load_all(&loader, progress, progress_user, err);
 done:
     big_free(loader.scratch, scratch_bytes);
-    free(loader.errors);
-    free(loader.used);
-    if (status == NP_OK) *out = loader.model;
-    else model_free(loader.model);
+    mem_free(loader.errors);
+    mem_free(loader.used);
+    if (status == NP_OK)
+        *out = loader.model;
+    else
+        model_free(loader.model);
     return status;
 }
 
@@ -341,5 +362,5 @@ void model_free(struct model *model)
     matrix_free(&model->embedding);
     matrix_free(&model->head);
     arena_free(&model->arena);
-    free(model);
+    mem_free(model);
 }

@@ -1,13 +1,13 @@
 /*
  * model.h - one forward pass: ids and a KV view in, final hidden rows of the wanted tokens out.
  *
- * A step is a flat list of rows, cut into runs: a run is consecutive tokens of one sequence, from position
- * `first` on, whose earlier tokens are in the sequence's KV pages already. Runs are ragged; there is no
- * padding. Every row gets the same bits in any step, any company and any cut. A step allocates nothing:
- * its work space was sized when it was opened.
+ * A step is a flat list of rows, cut into runs: a run is consecutive tokens of one sequence, from
+ * position `first` on, whose earlier tokens are in the sequence's KV pages already. Runs are
+ * ragged; there is no padding. Every row gets the same bits in any step, any company and any cut. A
+ * step allocates nothing: its work space was sized when it was opened.
  *
- * Adding an architecture: one row of the table in arch.c (and, where its arithmetic is new, the lines in
- * forward.c that the row switches on), one class in tools/oracle, one golden.
+ * Adding an architecture: one row of the table in arch.c (and, where its arithmetic is new, the
+ * lines in forward.c that the row switches on), one class in tools/oracle, one golden.
  */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
@@ -35,10 +35,11 @@ struct model_config {
 };
 
 struct layer {
-    float *norm1_gain, *norm1_bias, *norm2_gain, *norm2_bias; /* [dim]; biases NULL where there are none */
-    struct matrix qkv;   /* rows: q heads, k heads, v heads */
+    float *norm1_gain, *norm1_bias, *norm2_gain,
+        *norm2_bias;   /* [dim]; biases NULL where there are none */
+    struct matrix qkv; /* rows: q heads, k heads, v heads */
     struct matrix out;
-    struct matrix up;    /* gated: gate rows, then up rows */
+    struct matrix up; /* gated: gate rows, then up rows */
     struct matrix down;
 };
 
@@ -51,13 +52,14 @@ struct model {
     float *norm_gain, *norm_bias; /* final norm */
     float *inv_freq;              /* [head_dim/2] */
     const struct kernels *kernels;
-    struct arena arena;           /* all vectors */
+    struct arena arena; /* all vectors */
     uint64_t n_parameters, weight_bytes;
 };
 
 /* Reads the settings; refuses by name what it does not know. */
 np_status model_configure(const struct modelfile *file, struct model_config *out, np_error *err);
-uint64_t model_weight_bytes(const struct model_config *config); /* packed, before anything is read */
+uint64_t model_weight_bytes(
+    const struct model_config *config); /* packed, before anything is read */
 
 np_status model_load(const struct modelfile *file, const struct model_config *config,
                      const struct kernels *kernels, struct pool *pool,
@@ -71,29 +73,31 @@ static inline const struct matrix *model_head(const struct model *model)
 
 struct run {
     struct kv_seq *seq;
-    size_t first;        /* position of its first row; the seq holds tokens [0, first) */
+    size_t first; /* position of its first row; the seq holds tokens [0, first) */
     size_t n_rows;
-    size_t row;          /* index of its first row in the step */
+    size_t row;                  /* index of its first row in the step */
     size_t want_begin, want_end; /* rows of the run (0 to n_rows) whose hidden state is wanted */
-    size_t bad;          /* out: first position whose key or value is not finite, or SIZE_MAX */
+    size_t bad; /* out: first position whose key or value is not finite, or SIZE_MAX */
 };
 
 struct step {
-    const int32_t *ids;  /* [n_rows] */
+    const int32_t *ids; /* [n_rows] */
     struct run *runs;
     size_t n_runs, n_rows, n_wanted;
 };
 
 /* Work space for steps of up to max_rows rows and sequences of up to max_tokens. */
 struct workspace;
-np_status workspace_open(const struct model *model, size_t max_rows, size_t max_tokens, int n_threads,
-                         struct workspace **out, np_error *err);
+np_status workspace_open(const struct model *model, size_t max_rows, size_t max_tokens,
+                         int n_threads, struct workspace **out, np_error *err);
 void workspace_close(struct workspace *workspace);
-size_t workspace_bytes(const struct model_config *config, size_t max_rows, size_t max_tokens, int n_threads);
+size_t workspace_bytes(const struct model_config *config, size_t max_rows, size_t max_tokens,
+                       int n_threads);
 
-/* Runs a step; hidden [n_wanted][dim] holds the wanted rows after the final norm, runs in order. KV pages
- * were reserved by the caller; the step writes keys and values and sets seq->n_tokens. *cancel is polled
- * per layer (NP_ECANCELLED). A hidden value that is not finite is left for the head to report. */
+/* Runs a step; hidden [n_wanted][dim] holds the wanted rows after the final norm, runs in order. KV
+ * pages were reserved by the caller; the step writes keys and values and sets seq->n_tokens.
+ * *cancel is polled per layer (NP_ECANCELLED). A hidden value that is not finite is left for the
+ * head to report. */
 np_status model_forward(const struct model *model, struct workspace *workspace, struct pool *pool,
                         struct kv_pool *kv, const struct step *step, float *hidden,
                         const volatile int *cancel, np_error *err);

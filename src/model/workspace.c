@@ -1,5 +1,6 @@
 /*
- * workspace.c - one arena, cut once. The list of buffers is written once and used twice: to count and to cut.
+ * workspace.c - one arena, cut once. The list of buffers is written once and used twice: to count
+ * and to cut.
  */
 #include "model/workspace.h"
 
@@ -11,21 +12,23 @@ static bool cut(struct workspace *ws, const struct model_config *config, size_t 
     size_t up = (config->ffn == FFN_SILU_GATED ? 2 : 1) * config->ffn_dim;
     size_t threads = (size_t)ws->n_threads, pages = ws->max_tokens / PANEL + 1;
     ws->scratch_floats = attention_scratch_floats(config, ws->max_tokens);
-    const struct { void *place; size_t count, size; } buffers[] = {
-        {&ws->x, rows * config->dim, sizeof(float)},
-        {&ws->normed, rows * config->dim, sizeof(float)},
-        {&ws->delta, rows * config->dim, sizeof(float)},
-        {&ws->qkv, rows * (q + 2 * kv), sizeof(float)},
-        {&ws->mixed, rows * q, sizeof(float)},
-        {&ws->up, rows * up, sizeof(float)},
-        {&ws->act, rows * config->ffn_dim, sizeof(float)},
-        {&ws->cos, rows * half, sizeof(float)},
-        {&ws->sin, rows * half, sizeof(float)},
-        {&ws->scratch, threads * ws->scratch_floats, sizeof(float)},
-        {&ws->pages, threads * pages, sizeof(float *)},
-        {&ws->position, rows, sizeof(size_t)},
-        {&ws->run, rows, sizeof(struct run *)},
-        {&ws->spans, rows, sizeof(struct span)}};
+    const struct {
+        void *place;
+        size_t count, size;
+    } buffers[] = {{&ws->x, rows * config->dim, sizeof(float)},
+                   {&ws->normed, rows * config->dim, sizeof(float)},
+                   {&ws->delta, rows * config->dim, sizeof(float)},
+                   {&ws->qkv, rows * (q + 2 * kv), sizeof(float)},
+                   {&ws->mixed, rows * q, sizeof(float)},
+                   {&ws->up, rows * up, sizeof(float)},
+                   {&ws->act, rows * config->ffn_dim, sizeof(float)},
+                   {&ws->cos, rows * half, sizeof(float)},
+                   {&ws->sin, rows * half, sizeof(float)},
+                   {&ws->scratch, threads * ws->scratch_floats, sizeof(float)},
+                   {&ws->pages, threads * pages, sizeof(float *)},
+                   {&ws->position, rows, sizeof(size_t)},
+                   {&ws->run, rows, sizeof(struct run *)},
+                   {&ws->spans, rows, sizeof(struct span)}};
     bool ok = true;
     *total_bytes = 0;
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
@@ -38,7 +41,8 @@ static bool cut(struct workspace *ws, const struct model_config *config, size_t 
     return ok;
 }
 
-size_t workspace_bytes(const struct model_config *config, size_t max_rows, size_t max_tokens, int n_threads)
+size_t workspace_bytes(const struct model_config *config, size_t max_rows, size_t max_tokens,
+                       int n_threads)
 {
     struct workspace ws = {.max_rows = max_rows, .max_tokens = max_tokens, .n_threads = n_threads};
     size_t total_bytes;
@@ -46,10 +50,10 @@ size_t workspace_bytes(const struct model_config *config, size_t max_rows, size_
     return total_bytes;
 }
 
-np_status workspace_open(const struct model *model, size_t max_rows, size_t max_tokens, int n_threads,
-                         struct workspace **out, np_error *err)
+np_status workspace_open(const struct model *model, size_t max_rows, size_t max_tokens,
+                         int n_threads, struct workspace **out, np_error *err)
 {
-    struct workspace *ws = calloc(1, sizeof *ws);
+    struct workspace *ws = mem_alloc(1, sizeof *ws);
     size_t total_bytes = workspace_bytes(&model->config, max_rows, max_tokens, n_threads);
     *out = NULL;
     if (!ws) return error_nomem(err, "work space", sizeof *ws);
@@ -69,5 +73,5 @@ void workspace_close(struct workspace *workspace)
 {
     if (!workspace) return;
     arena_free(&workspace->arena);
-    free(workspace);
+    mem_free(workspace);
 }

@@ -18,24 +18,25 @@ struct span {
 struct workspace {
     size_t max_rows, max_tokens;
     int n_threads;
-    float *x;             /* [max_rows][dim] the residual stream */
-    float *normed;        /* [max_rows][dim] */
-    float *delta;         /* [max_rows][dim] what a block adds to x */
-    float *qkv;           /* [max_rows][q + 2 kv] */
-    float *mixed;         /* [max_rows][q] */
-    float *up;            /* [max_rows][ffn or 2 ffn] */
-    float *act;           /* [max_rows][ffn] */
-    float *cos, *sin;     /* [max_rows][head_dim / 2] */
-    float *scratch;       /* [n_threads][scratch_floats], attention.c */
+    float *x;         /* [max_rows][dim] the residual stream */
+    float *normed;    /* [max_rows][dim] */
+    float *delta;     /* [max_rows][dim] what a block adds to x */
+    float *qkv;       /* [max_rows][q + 2 kv] */
+    float *mixed;     /* [max_rows][q] */
+    float *up;        /* [max_rows][ffn or 2 ffn] */
+    float *act;       /* [max_rows][ffn] */
+    float *cos, *sin; /* [max_rows][head_dim / 2] */
+    float *scratch;   /* [n_threads][scratch_floats], attention.c */
     size_t scratch_floats;
-    const float **pages;  /* [n_threads][max_tokens / 64 + 1] */
-    size_t *position;     /* [max_rows] */
-    struct run **run;     /* [max_rows] the run of each row */
-    struct span *spans;   /* [max_rows] */
+    const float **pages; /* [n_threads][max_tokens / 64 + 1] */
+    size_t *position;    /* [max_rows] */
+    struct run **run;    /* [max_rows] the run of each row */
+    struct span *spans;  /* [max_rows] */
     struct arena arena;
 };
 
-/* One attention: every span's queries over the keys of its run up to themselves; results to `mixed`. */
+/* One attention: every span's queries over the keys of its run up to themselves; results to
+ * `mixed`. */
 void attention(const struct model *model, struct workspace *workspace, struct pool *pool,
                const struct kv_pool *kv, size_t layer, size_t n_spans);
 

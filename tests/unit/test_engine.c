@@ -1,6 +1,6 @@
 /*
- * test_engine.c - the same bits whatever the company, the cut and the threads; allocations counted and made
- * to fail; cancelling; a request that overflows beside one that does not.
+ * test_engine.c - the same bits whatever the company, the cut and the threads; allocations counted
+ * and made to fail; cancelling; a request that overflows beside one that does not.
  */
 #include "tinymodel.h"
 
@@ -32,10 +32,14 @@ static struct batch *make_batch(const np_model *model)
     for (size_t i = 0; i < N_REQUESTS; i++) {
         fill_ids(batch->ids[i], MAX_TOKENS, n_vocab, (uint32_t)i);
         batch->requests[i] = (np_request){
-            .token_ids = batch->ids[i], .n_tokens = lengths[i] < n_context ? lengths[i] : n_context,
-            .start = starts[i], .next = i % 2 == 0,
+            .token_ids = batch->ids[i],
+            .n_tokens = lengths[i] < n_context ? lengths[i] : n_context,
+            .start = starts[i],
+            .next = i % 2 == 0,
             .want = NP_WANT_LOGPROB | NP_WANT_RANK | NP_WANT_ENTROPY | NP_WANT_TAIL | NP_WANT_MASS,
-            .top = N_TOP, .candidate_ids = batch->candidates, .n_candidates = N_CANDIDATES};
+            .top = N_TOP,
+            .candidate_ids = batch->candidates,
+            .n_candidates = N_CANDIDATES};
     }
     return batch;
 }
@@ -86,7 +90,8 @@ static void C041_same_bits_in_any_company(void **state)
                 struct batch *again = make_batch(model);
                 engine = open_engine(model, threads[t], chunks[c]);
                 run_batch(engine, again);
-                for (size_t i = 0; i < N_REQUESTS; i++) same_bits(&first->results[i], &again->results[i]);
+                for (size_t i = 0; i < N_REQUESTS; i++)
+                    same_bits(&first->results[i], &again->results[i]);
                 free_batch(again);
                 mem_free(again);
                 np_engine_close(engine);
@@ -115,7 +120,8 @@ static void C016_order_never_changes_a_value(void **state)
             same_bits(&batch->results[(i * 2 + shift) % N_REQUESTS], &results[i]);
             np_result_free(&results[i]);
         }
-        assert_int_equal(np_run(engine, &batch->requests[shift], 1, &alone, NULL, NULL, &err), NP_OK);
+        assert_int_equal(np_run(engine, &batch->requests[shift], 1, &alone, NULL, NULL, &err),
+                         NP_OK);
         same_bits(&batch->results[shift], &alone);
         np_result_free(&alone);
     }
@@ -148,10 +154,15 @@ static void C002_every_start(void **state)
         for (size_t j = 0; j < rows; j++)
             for (size_t c = 0; c < K; c++)
                 assert_memory_equal(&got.scores[j * K + c],
-                                    &all.scores[(start + j) * (size_t)n_vocab + (size_t)flat[c]], 4);
+                                    &all.scores[(start + j) * (size_t)n_vocab + (size_t)flat[c]],
+                                    4);
         np_result_free(&got);
-        np_request request = {.token_ids = ids, .n_tokens = P, .start = start, .candidate_ids = nested,
-                              .n_candidates = K, .n_candidate_rows = rows ? rows : 1};
+        np_request request = {.token_ids = ids,
+                              .n_tokens = P,
+                              .start = start,
+                              .candidate_ids = nested,
+                              .n_candidates = K,
+                              .n_candidate_rows = rows ? rows : 1};
         assert_int_equal(np_run(engine, &request, 1, &got, NULL, NULL, &err), NP_OK);
         assert_int_equal(got.error.status, rows ? NP_OK : NP_EINPUT);
         for (size_t j = 0; j < rows; j++)
@@ -178,12 +189,11 @@ static void bad_requests_harm_nobody(void **state)
     np_result results[5];
     np_error err;
     fill_ids(ids, n_long, info.n_vocab, 1);
-    np_request requests[5] = {
-        {.token_ids = ids, .n_tokens = 9, .want = NP_WANT_LOGPROB},
-        {.token_ids = ids, .n_tokens = n_long, .want = NP_WANT_LOGPROB},
-        {.token_ids = bad, .n_tokens = 3, .want = NP_WANT_LOGPROB},
-        {.token_ids = ids, .n_tokens = 0, .want = NP_WANT_LOGPROB},
-        {.token_ids = ids, .n_tokens = 9, .want = NP_WANT_LOGPROB}};
+    np_request requests[5] = {{.token_ids = ids, .n_tokens = 9, .want = NP_WANT_LOGPROB},
+                              {.token_ids = ids, .n_tokens = n_long, .want = NP_WANT_LOGPROB},
+                              {.token_ids = bad, .n_tokens = 3, .want = NP_WANT_LOGPROB},
+                              {.token_ids = ids, .n_tokens = 0, .want = NP_WANT_LOGPROB},
+                              {.token_ids = ids, .n_tokens = 9, .want = NP_WANT_LOGPROB}};
     assert_int_equal(np_run(engine, requests, 5, results, NULL, NULL, &err), NP_OK);
     assert_int_equal(results[0].error.status, NP_OK);
     assert_int_equal(results[1].error.status, NP_ELIMIT);
@@ -197,7 +207,10 @@ static void bad_requests_harm_nobody(void **state)
     np_model_close(model);
 }
 
-struct cancel_after { np_engine *engine; size_t calls; };
+struct cancel_after {
+    np_engine *engine;
+    size_t calls;
+};
 
 static void cancel_at_third(void *user, size_t done, size_t total)
 {
@@ -215,11 +228,14 @@ static void cancel_keeps_what_is_done(void **state)
     struct cancel_after cancel = {engine, 0};
     np_error err;
     size_t n_done = 0;
-    assert_int_equal(np_run(engine, batch->requests, N_REQUESTS, batch->results, cancel_at_third, &cancel,
-                            &err), NP_ECANCELLED);
+    assert_int_equal(
+        np_run(engine, batch->requests, N_REQUESTS, batch->results, cancel_at_third, &cancel, &err),
+        NP_ECANCELLED);
     for (size_t i = 0; i < N_REQUESTS; i++) {
-        if (batch->results[i].error.status == NP_OK) n_done++;
-        else assert_int_equal(batch->results[i].error.status, NP_ECANCELLED);
+        if (batch->results[i].error.status == NP_OK)
+            n_done++;
+        else
+            assert_int_equal(batch->results[i].error.status, NP_ECANCELLED);
     }
     assert_true(n_done > 0 && n_done < N_REQUESTS);
     free_batch(batch);
@@ -231,7 +247,8 @@ static void cancel_keeps_what_is_done(void **state)
     np_model_close(model);
 }
 
-/* Memory: refused up front with the sum; with just enough, everything still runs, to the same bits. */
+/* Memory: refused up front with the sum; with just enough, everything still runs, to the same bits.
+ * */
 static void memory_plan(void **state)
 {
     np_model *model = open_model(TINY("llama-tied-f32.gguf"));
@@ -262,7 +279,8 @@ static void memory_plan(void **state)
     np_model_close(model);
 }
 
-/* Steps of a warm engine allocate nothing: two runs of different length need the same number of calls. */
+/* Steps of a warm engine allocate nothing: two runs of different length need the same number of
+ * calls. */
 static void steps_allocate_nothing(void **state)
 {
     np_model *model = open_model(TINY("llama-tied-f32.gguf"));
@@ -272,7 +290,8 @@ static void steps_allocate_nothing(void **state)
     fill_ids(ids, MAX_TOKENS, np_model_info(model).n_vocab, 3);
     for (size_t warm = 0; warm < 2; warm++)
         for (size_t i = 0; i < 2; i++) {
-            np_request request = {.token_ids = ids, .n_tokens = i ? 128 : 72, .want = NP_WANT_LOGPROB};
+            np_request request = {
+                .token_ids = ids, .n_tokens = i ? 128 : 72, .want = NP_WANT_LOGPROB};
             np_result result;
             np_error err;
             uint64_t before = alloc_count();
@@ -285,7 +304,8 @@ static void steps_allocate_nothing(void **state)
     np_model_close(model);
 }
 
-/* Every allocation of an engine's opening and of a run fails once: an error, and the next answer is right. */
+/* Every allocation of an engine's opening and of a run fails once: an error, and the next answer is
+ * right. */
 static void failing_allocations(void **state)
 {
     np_model *model = open_model(TINY("qwen2-tied-f32"));
@@ -308,13 +328,16 @@ static void failing_allocations(void **state)
         np_engine_close(engine);
         engine = open_engine(model, 2, 32); /* a cold engine: pages are taken in the run */
         alloc_fail_after(n);
-        np_status status = np_run(engine, batch->requests, N_REQUESTS, batch->results, NULL, NULL, &err);
+        np_status status =
+            np_run(engine, batch->requests, N_REQUESTS, batch->results, NULL, NULL, &err);
         alloc_fail_after(0);
         clean = status == NP_OK;
         for (size_t i = 0; i < N_REQUESTS; i++) {
             clean = clean && batch->results[i].error.status == NP_OK;
-            if (batch->results[i].error.status == NP_OK) same_bits(&right[i], &batch->results[i]);
-            else assert_int_equal(batch->results[i].error.status, NP_ENOMEM);
+            if (batch->results[i].error.status == NP_OK)
+                same_bits(&right[i], &batch->results[i]);
+            else
+                assert_int_equal(batch->results[i].error.status, NP_ENOMEM);
         }
         free_batch(batch);
         run_batch(engine, batch);

@@ -1,18 +1,21 @@
-/* test_model.c - what model_configure and model_load accept and refuse, on patched copies of tiny models. */
+/* test_model.c - what model_configure and model_load accept and refuse, on patched copies of tiny
+ * models. */
 #include "tinymodel.h"
 
 static void opens_every_model(void **state)
 {
-    static const struct { const char *path, *architecture, *container; int tied; } models[] = {
-        {TINY("llama-mixed.gguf"), "llama", "gguf", 0},
-        {TINY("llama-tied-f32"), "llama", "safetensors", 1},
-        {TINY("llama-head10-bf16"), "llama", "safetensors", 0},
-        {TINY("qwen2-mixed-v2.gguf"), "qwen2", "gguf", 0},
-        {TINY("qwen2-sharded-f16"), "qwen2", "safetensors", 0},
-        {TINY("qwen2-tied-f32"), "qwen2", "safetensors", 1},
-        {TINY("gpt2-mixed.gguf"), "gpt2", "gguf", 0},
-        {TINY("gpt2-plain"), "gpt2", "safetensors", 1},
-        {TINY("gpt2-prefix-masks"), "gpt2", "safetensors", 0}};
+    static const struct {
+        const char *path, *architecture, *container;
+        int tied;
+    } models[] = {{TINY("llama-mixed.gguf"), "llama", "gguf", 0},
+                  {TINY("llama-tied-f32"), "llama", "safetensors", 1},
+                  {TINY("llama-head10-bf16"), "llama", "safetensors", 0},
+                  {TINY("qwen2-mixed-v2.gguf"), "qwen2", "gguf", 0},
+                  {TINY("qwen2-sharded-f16"), "qwen2", "safetensors", 0},
+                  {TINY("qwen2-tied-f32"), "qwen2", "safetensors", 1},
+                  {TINY("gpt2-mixed.gguf"), "gpt2", "gguf", 0},
+                  {TINY("gpt2-plain"), "gpt2", "safetensors", 1},
+                  {TINY("gpt2-prefix-masks"), "gpt2", "safetensors", 0}};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         np_model *model = open_model(models[i].path);
         np_info info = np_model_info(model);
@@ -57,8 +60,8 @@ static void C066_unknown_names_are_refused(void **state)
 
 static void unknown_architecture_names_the_known(void **state)
 {
-    const char *copy = patched_copy(TINY("gpt2-mixed.gguf"), "\4\0\0\0\0\0\0\0gpt2",
-                                    "\4\0\0\0\0\0\0\0gpt9", 12);
+    const char *copy =
+        patched_copy(TINY("gpt2-mixed.gguf"), "\4\0\0\0\0\0\0\0gpt2", "\4\0\0\0\0\0\0\0gpt9", 12);
     refuses(copy, NP_EUNSUPPORTED, "known: llama, qwen2, gpt2): gpt9 (general.architecture)");
     unlink(copy);
 }
@@ -94,7 +97,8 @@ static void refuses_config(const char *model, const char *from, const char *to, 
 static void config_that_could_change_a_number(void **state)
 {
     const char *llama = TINY("llama-tied-f32"), *gpt2 = TINY("gpt2-plain");
-    refuses_config(llama, "\"silu\"", "\"gelu\"", NP_EUNSUPPORTED, "only \"silu\" is supported: gelu (hidden_act)");
+    refuses_config(llama, "\"silu\"", "\"gelu\"", NP_EUNSUPPORTED,
+                   "only \"silu\" is supported: gelu (hidden_act)");
     refuses_config(llama, "\"mlp_bias\"", "\"mlp_bios\"", NP_EUNSUPPORTED, "mlp_bios");
     refuses_config(llama, "\"llama\"", "\"mamba\"", NP_EUNSUPPORTED, "mamba");
     refuses_config(llama, "\"num_hidden_layers\": ", "\"num_hidden_layers\": -", NP_EFORMAT,
@@ -127,8 +131,9 @@ static void C064_nan_weight_is_named(void **state)
     char path[160], *bytes, *end;
     size_t n_bytes;
     np_error err;
-    assert_int_equal(file_read_all(TINY("llama-tied-f32/model.safetensors"), 1u << 24, &bytes, &n_bytes,
-                                   &err), NP_OK);
+    assert_int_equal(
+        file_read_all(TINY("llama-tied-f32/model.safetensors"), 1u << 24, &bytes, &n_bytes, &err),
+        NP_OK);
     uint64_t header = 0;
     memcpy(&header, bytes, 8);
     char *entry = memmem(bytes, n_bytes, name, sizeof name - 1);
@@ -162,7 +167,8 @@ static void memory_is_planned_first(void **state)
     assert_int_equal(np_model_open(TINY("llama-mixed.gguf"), &options, &model, &err), NP_ELIMIT);
     assert_non_null(strstr(err.message, "1000 bytes are allowed"));
     options = (np_model_options){.profile = "bf17"};
-    assert_int_equal(np_model_open(TINY("llama-mixed.gguf"), &options, &model, &err), NP_EUNSUPPORTED);
+    assert_int_equal(np_model_open(TINY("llama-mixed.gguf"), &options, &model, &err),
+                     NP_EUNSUPPORTED);
     options = (np_model_options){.cpu = "mmx"};
     assert_int_equal(np_model_open(TINY("llama-mixed.gguf"), &options, &model, &err), NP_EINPUT);
 }
@@ -175,7 +181,8 @@ static void no_such_file(void **state)
     assert_int_equal(np_model_open(NULL, NULL, &model, NULL), NP_EINPUT);
 }
 
-/* Every allocation of opening fails once: an error, no leak (the sanitizer tier looks), no crash. */
+/* Every allocation of opening fails once: an error, no leak (the sanitizer tier looks), no crash.
+ * */
 static void failing_allocations(void **state)
 {
     static const char *const paths[] = {TINY("llama-mixed.gguf"), TINY("gpt2-prefix-masks")};
@@ -187,8 +194,10 @@ static void failing_allocations(void **state)
             alloc_fail_after(n);
             status = np_model_open(paths[i], NULL, &model, &err);
             alloc_fail_after(0);
-            if (status != NP_OK) assert_int_equal(status, NP_ENOMEM);
-            else np_model_close(model);
+            if (status != NP_OK)
+                assert_int_equal(status, NP_ENOMEM);
+            else
+                np_model_close(model);
         }
         assert_int_equal(status, NP_OK);
     }

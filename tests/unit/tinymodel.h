@@ -20,8 +20,8 @@
 
 #define TINY(name) TEST_DATA "/models/" name
 
-/* A copy of a file in which the first `from` is replaced by `to` (same length), at or after offset `at`.
- * The path lives until the next call. */
+/* A copy of a file in which the first `from` is replaced by `to` (same length), at or after offset
+ * `at`. The path lives until the next call. */
 static inline const char *patched_copy(const char *path, const char *from, const char *to, size_t n)
 {
     static char copy[64];
@@ -66,7 +66,8 @@ static inline np_model *open_model(const char *path)
 
 static inline np_engine *open_engine(np_model *model, int n_threads, size_t chunk_rows)
 {
-    np_engine_options options = {.n_threads = n_threads, .oversubscribe = 1, .chunk_rows = chunk_rows};
+    np_engine_options options = {
+        .n_threads = n_threads, .oversubscribe = 1, .chunk_rows = chunk_rows};
     np_engine *engine;
     np_error err;
     char line[700];
