@@ -138,7 +138,9 @@ static bool question_read(struct loop *loop, struct question *question)
         question_from_options(loop, question);
         return true;
     }
-    enum source_state state = source_next(&loop->source);
+    /* In slices: a signal between the question and a blocking read would be noticed too late. */
+    while (!workplace_signal() && source_would_wait(&loop->source, 200)) continue;
+    enum source_state state = workplace_signal() ? SOURCE_END : source_next(&loop->source);
     if (state == SOURCE_FAULT || state == SOURCE_END) {
         if (state == SOURCE_FAULT && !workplace_signal()) {
             complain(loop->cli->options.jsonl, "%s", strerror(errno));
@@ -211,7 +213,7 @@ static void batch_read(struct loop *loop)
     struct batch *batch = &loop->batch;
     while (!loop->ended && batch_has_room(loop) && !workplace_signal()) {
         /* Whoever waits for an answer before writing on gets it. */
-        if (loop->many && batch->count > 0 && source_would_wait(&loop->source)) break;
+        if (loop->many && batch->count > 0 && source_would_wait(&loop->source, 0)) break;
         struct question *question = &batch->questions[batch->count];
         if (!question_read(loop, question)) break;
         question->number = loop->n_read++;

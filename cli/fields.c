@@ -151,7 +151,7 @@ static bool whole(const struct reading *reading, const json_t *value, int64_t *n
     double real = json_real_value(value);
     *number = json_integer_value(value);
     if (json_is_integer(value)) return true;
-    if (!reading->ints_are_real || rint(real) != real || fabs(real) > 9e15) return false;
+    if (!reading->ints_are_real || !json_is_real(value) || rint(real) != real || fabs(real) > 9e15) return false;
     *number = (int64_t)real;
     return true;
 }

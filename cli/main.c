@@ -19,7 +19,7 @@ static const struct command commands[] = {
      "nepit next \"The capital of France is\" --top 5", FOR_NEXT, command_next},
     {"gather", "teacher scoring: chosen candidates at every row",
      "gather --prompt P --response R | TEXT | -f FILE | --jsonl FILE",
-     "nepit gather --prompt \"The capital of France is\" --response \" Paris.\"\n"
+     "nepit gather --prompt \"The capital of France is\" --response \" Paris.\" \\\n"
      "               --candidates \"7042 8131 30\"",
      FOR_GATHER, command_gather},
     {"info", "what the model file holds, memory, instruction set", "info", "nepit info", FOR_INFO,

@@ -87,12 +87,12 @@ enum source_state source_next(struct source *source)
     return state;
 }
 
-bool source_would_wait(const struct source *source)
+bool source_would_wait(const struct source *source, int milliseconds)
 {
     if (source->ended) return false;
     if (memchr(source->block + source->begin, '\n', source->end - source->begin)) return false;
     struct pollfd waiting = {.fd = source->fd, .events = POLLIN};
-    return poll(&waiting, 1, 0) == 0;
+    return poll(&waiting, 1, milliseconds) == 0;
 }
 
 np_status source_read_all(const char *path, size_t max_bytes, char **out, size_t *n_bytes,

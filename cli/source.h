@@ -26,8 +26,9 @@ void source_close(struct source *source);
  * skipped to its end. SOURCE_FAULT leaves errno. */
 enum source_state source_next(struct source *source);
 
-/* Whether asking for a line now would wait for whoever writes the input. */
-bool source_would_wait(const struct source *source);
+/* Whether no line comes within so long: asking for one would wait for whoever writes the input. A signal
+ * ends the wait with false. */
+bool source_would_wait(const struct source *source, int milliseconds);
 
 /* A whole file or standard input. */
 np_status source_read_all(const char *path, size_t max_bytes, char **out, size_t *n_bytes,

@@ -1,0 +1,168 @@
+"""The command line itself: help, options, wrong options, exit statuses, messages."""
+
+import re
+
+import pytest
+from clirun import LLAMA, MODELS, NO_TOKENIZER, nepit, refused
+
+COMMANDS = ["tokenize", "score", "next", "gather", "info"]
+
+
+def test_alone_prints_the_commands():
+    done = nepit()
+    assert all(f"\n  {word} " in done.text for word in COMMANDS)
+    assert nepit("--help").out == done.out == nepit("help").out
+
+
+def test_version():
+    assert re.fullmatch(r"nepit \d+\.\d+\.\d+ \(numerics \d+\)\n", nepit("--version").text)
+
+
+@pytest.mark.parametrize("word", COMMANDS)
+def test_help_fits_80_columns_and_has_an_example(word):
+    done = nepit(word, "--help")
+    assert nepit("help", word).out == done.out
+    assert all(len(line) <= 80 for line in done.text.splitlines())
+    assert f"Example:\n  nepit {word}" in done.text
+
+
+@pytest.mark.parametrize("word", COMMANDS)
+def test_the_example_of_the_help_is_understood(word):
+    """Ids of the example belong to the demo model: with another one only their range may be refused."""
+    import shlex
+
+    example = nepit(word, "--help").text.split("Example:\n")[1]
+    arguments = shlex.split(example.replace("\\\n", " "))[1:]
+    assert nepit(*arguments, status=None).status in (0, 1)
+
+
+@pytest.mark.parametrize("arguments, expected", [
+    (["scroe"], "did you mean score?"),
+    (["frobnicate"], "nepit alone lists them"),
+    (["score", "--tpo", "3", "x"], "did you mean --top?"),
+    (["score", "--entorpy", "x"], "did you mean --entropy?"),
+    (["score", "--no-add-special-token", "x"], "did you mean --no-add-special-tokens?"),
+    (["score", "-z", "x"], "unknown option"),
+    (["score", "-5"], "-- stands before a text that begins with -"),
+    (["score", "--tail", "x"], "belongs to another command"),
+    (["score", "--top", "x", "y"], "a whole number is expected: x (--top)"),
+    (["score", "--top", "1.5", "y"], "a whole number is expected"),
+    (["score", "--top", "", "y"], "a whole number is expected"),
+    (["score", "--top", " 1", "y"], "a whole number is expected"),
+    (["score", "--top", "99999999999999999999", "y"], "a whole number is expected"),
+    (["score", "--top", "-2", "y"], "must lie between -1 and"),
+    (["score", "--start", "-1", "y"], "must lie between 0 and"),
+    (["score", "--lowest", "0", "y"], "must lie between 1 and"),
+    (["score", "--threads=0", "y"], "must lie between 1 and"),
+    (["score", "--context", "0", "y"], "must lie between 1 and"),
+    (["score", "--max-memory", "1X", "y"], "a size such as"),
+    (["score", "--max-memory", "-1", "y"], "a size such as"),
+    (["score", "--max-memory", "1e300", "y"], "a size such as"),
+    (["score", "--json=1", "x"], "takes no value"),
+    (["score", "-m"], "a value is missing"),
+    (["score", "--profile", "bf16", "x"], "one of these is expected: f32: bf16 (--profile)"),
+    (["score", "--cpu", "sse9", "x"], "sse9 (--cpu)"),
+    (["score", "--condition", "eos", "x"], "one of these is expected: bos, none"),
+    (["score", "--unit", "bans", "x"], "one of these is expected: nats, bits"),
+    (["score", "--condition", "bos", "--add-special-tokens", "x"], "not both (--condition)"),
+    (["score"], "no text"),
+    (["score", "a", "b"], "one text is expected"),
+    (["score", "a", "-f", "b"], "one input only"),
+    (["score", "-f", "/nonexistent"], "(/nonexistent)"),
+    (["score", "--jsonl", "/nonexistent"], "(/nonexistent)"),
+    (["gather"], "nothing to score"),
+    (["gather", "--prompt", "x", "--candidates", "1"], "go together"),
+    (["gather", "--response", "x", "--candidates", "1"], "go together"),
+    (["gather", "--ids", "1 2", "--candidates", "@/nonexistent"], "(/nonexistent)"),
+    (["gather", "--ids", "1 2", "--candidates", "1", "--resume"], "-o OUT.npz"),
+    (["gather", "--jsonl", "-", "--candidates", "1", "-o", "x.npy"], "one request"),
+    (["info", "text"], "takes no text"),
+])
+def test_wrong_use_is_one_line_and_status_2(arguments, expected):
+    assert expected in refused(*arguments)
+
+
+@pytest.mark.parametrize("temperature", ["0", "-1", "nan", "inf", "1e999", "0x1", "x", ""])
+def test_C057_score_temperature(temperature):
+    assert "above 0" in refused("score", "--score-temperature", temperature, "x")
+
+
+def test_C144_an_unknown_flag_ends_at_once_with_the_nearest():
+    assert "--context" in refused("score", "--contxt", "5", "x")
+
+
+def test_no_model_is_named():
+    assert "NEPIT_MODEL" in refused("score", "x", NEPIT_MODEL="")
+
+
+@pytest.mark.parametrize("path", ["/nonexistent", str(MODELS), "/dev/null", str(LLAMA) + "/x"])
+def test_a_model_that_does_not_open_is_status_3(path):
+    assert path in refused("score", "-m", path, "x", status=3)
+
+
+def test_max_memory_is_refused_up_front_with_both_numbers():
+    line = refused("score", "--max-memory", "1K", "x", status=3)
+    assert "1024" in line and re.search(r"\d{5,}", line)
+
+
+def test_options_take_values_in_every_form():
+    plain = nepit("score", "hello", "--json", "--top", "2").out
+    for arguments in (["--top=2"], ["--top", "2"]):
+        assert nepit("score", *arguments, "--json", "hello").out == plain
+    for arguments in (["-m", LLAMA], [f"-m{LLAMA}"], ["--model", LLAMA], [f"--model={LLAMA}"]):
+        assert nepit("score", *arguments, "--json", "--top=2", "hello", NEPIT_MODEL="/x").out == plain
+    assert nepit("score", "--json", "--top=3", "--top=2", "hello").out == plain
+
+
+def test_two_dashes_end_the_options():
+    assert nepit("tokenize", "--json", "--", "--json").json["n_tokens"] > 0
+    assert refused("tokenize", "--", "--json", "x")
+
+
+def test_a_hostile_argument_stays_on_one_line():
+    done = nepit("score", "--top", "a\n\x1b[31mb", "x", status=2)
+    assert done.err.count(b"\n") == 1 and b"\x1b" not in done.err
+
+
+def test_text_from_a_file_and_from_standard_input(tmp_path):
+    plain = nepit("score", "--json", "hello there").out
+    path = tmp_path / "text"
+    path.write_bytes(b"hello there")
+    assert nepit("score", "--json", "-f", path).out == plain
+    assert nepit("score", "--json", "--file=-", text=b"hello there").out == plain
+
+
+def test_a_model_without_tokenizer_scores_ids_and_refuses_texts():
+    answer = nepit("score", "--ids", "1 2 3", "--json", "-m", NO_TOKENIZER).json
+    assert answer["tokens"] == [None] * 3 and answer["n_bytes"] is None
+    assert answer["bits_per_byte"] is None and answer["total"] < 0
+    assert "no tokenizer" in refused("score", "abc", "-m", NO_TOKENIZER, status=1)
+    assert "no tokenizer" in refused("tokenize", "abc", "-m", NO_TOKENIZER, status=1)
+
+
+def test_info_names_what_the_file_holds():
+    info = nepit("info", "--json").json
+    assert info["architecture"] == "llama" and info["n_vocab"] == 301 and info["profile"] == "f32"
+    assert info["kv_bytes"] == info["n_context"] * info["kv_bytes_per_token"]
+    assert nepit("info", "--json", "--context", "10").json["n_context"] == 10
+    table = nepit("info").text
+    assert "architecture          llama\n" in table
+    assert all(len(line) <= 80 for line in table.splitlines() if not line.startswith("model "))
+
+
+def test_timing_is_one_json_line_on_standard_error():
+    import json
+
+    done = nepit("score", "--ids", "1 2 3", "--timing")
+    timing = json.loads(done.err)["timing"]
+    assert list(timing) == ["load_s", "compute_s", "n_tokens", "n_rows", "tokens_per_s"]
+    assert timing["n_tokens"] == 3 and timing["n_rows"] == 2
+
+
+def test_threads_and_chunks_do_not_change_a_byte():
+    plain = nepit("score", "--json", "--top", "3", "--entropy", "hello there, world").out
+    for threads in ("1", "2", "3"):
+        for chunk in ("1", "3", "512"):
+            more = {"NEPIT_CHUNK_ROWS": chunk, "NEPIT_OVERSUBSCRIBE": "1"}
+            assert nepit("score", "--json", "--top", "3", "--entropy", "--threads", threads,
+                         "hello there, world", **more).out == plain
