@@ -1,8 +1,8 @@
 /*
- * The loop of all commands that answer requests: read some, run them together, print them in their order.
- * A batch is bounded in requests, tokens and cells of the answer, so that memory stays bounded however long
- * the input is; since no bit depends on the batch, where it is cut is free. A request that cannot be asked
- * keeps its place and gets an error there.
+ * The loop of all commands that answer requests: read some, run them together, print them in their
+ * order. A batch is bounded in requests, tokens and cells of the answer, so that memory stays
+ * bounded however long the input is; since no bit depends on the batch, where it is cut is free. A
+ * request that cannot be asked keeps its place and gets an error there.
  */
 #include "requests.h"
 #include "parts.h"
@@ -40,7 +40,7 @@ struct loop {
     struct batch batch;
 };
 
-/* ---- what the command line says ------------------------------------------------------------------ */
+/* ---- what the command line says ----------------------------------------------------------- */
 
 static np_status usage(np_error *err, const char *where, const char *why)
 {
@@ -126,7 +126,7 @@ static np_status question_from_options(struct loop *loop, struct question *quest
                      &question->n_response, err);
 }
 
-/* ---- reading a batch --------------------------------------------------------------------------- */
+/* ---- reading a batch ---------------------------------------------------------------------- */
 
 /* Fills the next question; false at the end of the input. */
 static bool question_read(struct loop *loop, struct question *question)
@@ -190,7 +190,7 @@ static np_status question_finish(struct loop *loop, struct question *question)
     return loop->asker->prepare(loop->cli, question, &loop->batch.arena, err);
 }
 
-/* Tokens and cells that the question may cost; a text of n bytes has at most n tokens and the two added. */
+/* Tokens and cells that the question may cost; n bytes of text are at most n tokens and 2 added. */
 static void batch_weigh(struct batch *batch, const struct question *question)
 {
     const np_request *request = &question->request;
@@ -230,7 +230,7 @@ static void batch_read(struct loop *loop)
     }
 }
 
-/* ---- answering --------------------------------------------------------------------------------- */
+/* ---- answering ---------------------------------------------------------------------------- */
 
 static const char *error_type(np_status status, int *code)
 {

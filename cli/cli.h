@@ -1,13 +1,16 @@
 /*
- * cli.h - what the commands share: the open model, the output, the requests, the loop that answers them.
+ * cli.h - what the commands share: the open model, the output, the requests, the loop that answers
+ * them.
  *
  * To add a command: one file cmd_<word>.c with its function, one row in the table of main.c, a bit
- * FOR_<WORD> in options.h and that bit in the rows of its options. A command that answers requests hands a
- * `struct asker` to requests_answer and does nothing else.
+ * FOR_<WORD> in options.h and that bit in the rows of its options. A command that answers requests
+ * hands a `struct asker` to requests_answer and does nothing else.
  *
- *   main.c      the commands          source.c   lines of a --jsonl file        output.c  -o, pipes
- *   options.c   the command line      fields.c   a line as a request            visible.c texts in tables
- *   workplace.c model, engine, signals, progress, timing      batch.c  the loop  parts.c   .npz, --resume
+ *   main.c       the commands                     source.c   lines of a --jsonl file
+ *   options.c    the command line                 fields.c   a line as a request
+ *   workplace.c  model, engine, signals, progress batch.c    the loop
+ *   output.c     -o, pipes                        visible.c  texts in tables
+ *   ids.c        lists of ids                     parts.c    .npz archives, --resume
  */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
@@ -21,7 +24,7 @@
 
 enum { EXIT_DONE = 0, EXIT_REQUEST = 1, EXIT_USAGE = 2, EXIT_MODEL = 3, EXIT_SIGNAL = 128 };
 
-/* Where results go: standard output, or a file that is written beside its name and renamed when whole. */
+/* Where results go: standard output, or a file, written beside its name and renamed when whole. */
 struct output {
     FILE *file;
     char *path, *temporary; /* NULL for standard output */
@@ -61,12 +64,12 @@ int command_next(struct cli *cli);
 int command_gather(struct cli *cli);
 int command_info(struct cli *cli);
 
-/* ---- errors (main.c): "nepit: what: why (where)" on one line of standard error --------------------- */
+/* ---- errors (main.c): "nepit: what: why (where)" on one line of standard error ------------ */
 
 void complain(const char *what, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void complain_error(const char *what, const np_error *err);
 
-/* ---- workplace.c: opens what a command needs; a status other than EXIT_DONE has been complained about -- */
+/* ---- workplace.c: opens what a command needs; a status but EXIT_DONE was complained about --- */
 
 int workplace_open_model(struct cli *cli);
 int workplace_open_engine(struct cli *cli); /* from here on Ctrl-C cancels the running call */
@@ -84,7 +87,7 @@ void progress_begin(struct progress *progress, const struct cli *cli, const char
 void progress_tick(void *progress, size_t done, size_t total);
 void progress_end(struct progress *progress);
 
-/* ---- output.c ---------------------------------------------------------------------------------- */
+/* ---- output.c ----------------------------------------------------------------------------- */
 
 bool output_open(struct output *out, const char *path); /* NULL: standard output */
 bool output_write(struct output *out, const void *bytes, size_t n_bytes);
@@ -94,9 +97,9 @@ bool output_close(struct output *out, bool keep); /* keep: rename into place, el
 /* Hands what cli->text holds to the output when that is over 1 MiB (or `all`). */
 bool output_spill(struct cli *cli, bool all);
 
-/* ---- visible.c --------------------------------------------------------------------------------- */
+/* ---- visible.c ---------------------------------------------------------------------------- */
 
-/* Text as one can see it: "·" for a space, "\n", "\x07"; cut with "…" and filled to exactly n_columns
+/* Text as one can see it: "·" for a space, "\n", "\x07"; cut with "…", filled to exactly n_columns
  * (0: neither). */
 void visible_text(struct buf *out, const char *bytes, size_t n_bytes, size_t n_columns);
 void visible_token(struct cli *cli, int32_t token_id, size_t n_columns);

@@ -1,7 +1,7 @@
 /*
- * gather: teacher scoring. A prompt and a response are encoded separately and joined as ids, so the rows are
- * those of the response whatever their texts would merge to; nobody has to count tokens. No EOS is put
- * between them, even where the tokenizer would end a text with one.
+ * gather: teacher scoring. A prompt and a response are encoded separately and joined as ids, so
+ * the rows are those of the response whatever their texts would merge to; nobody has to count
+ * tokens. No EOS is put between them, even where the tokenizer would end a text with one.
  */
 #include "requests.h"
 #include "parts.h"
@@ -87,7 +87,7 @@ static np_status prepare(struct cli *cli, struct question *question, struct aren
     return NP_OK;
 }
 
-/* ---- printing --------------------------------------------------------------------------------- */
+/* ---- printing ----------------------------------------------------------------------------- */
 
 static void print_scores(struct cli *cli, const np_result *result)
 {
@@ -172,7 +172,7 @@ static np_status as_table(struct cli *cli, struct question *question, np_result 
     return NP_OK;
 }
 
-/* ---- arrays ----------------------------------------------------------------------------------- */
+/* ---- arrays ------------------------------------------------------------------------------- */
 
 static np_status deliver_npy(struct cli *cli, struct question *question, np_result *result,
                              np_error *err)

@@ -1,6 +1,6 @@
 /*
- * info: what a model file holds, what it takes in memory, and what computes here. One list of rows feeds the
- * table and the JSON object.
+ * info: what a model file holds, what it takes in memory, and what computes here. One list of rows
+ * feeds the table and the JSON object.
  */
 #include "cli.h"
 

@@ -1,6 +1,6 @@
 /*
- * next: the most likely tokens after a text. One row only, the last: the start lies behind all rows that
- * score given tokens.
+ * next: the most likely tokens after a text. One row only, the last: the start lies behind all
+ * rows that score given tokens.
  */
 #include "requests.h"
 

@@ -1,7 +1,7 @@
 /*
- * score: the log-probability of every token of a text given those before it. Token 0 has no row before it,
- * so its cell is empty. Sums are made of the float32 values that are printed, in order, in double: whoever
- * adds up the printed numbers gets the same total, bit for bit.
+ * score: the log-probability of every token of a text given those before it. Token 0 has no row
+ * before it, so its cell is empty. Sums are made of the float32 values that are printed, in order,
+ * in double: whoever adds up the printed numbers gets the same total, bit for bit.
  */
 #include "requests.h"
 
@@ -77,7 +77,7 @@ static np_status prepare(struct cli *cli, struct question *question, struct aren
     return NP_OK;
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------- */
+/* ---- JSON --------------------------------------------------------------------------------- */
 
 static void print_top(struct cli *cli, const np_result *result, int64_t row, const char *value_name)
 {
@@ -231,7 +231,7 @@ static np_status as_json(struct cli *cli, struct question *question, np_result *
     return status;
 }
 
-/* ---- the table -------------------------------------------------------------------------------- */
+/* ---- the table ---------------------------------------------------------------------------- */
 
 static void table_line(struct cli *cli, const np_result *result, size_t i)
 {

@@ -1,6 +1,6 @@
 /*
- * tokenize: text to ids with the bytes of each token and its place in the text; --decode: ids to text. The
- * decoded text is written byte for byte, with a line end added only on a terminal.
+ * tokenize: text to ids with the bytes of each token and its place in the text; --decode: ids to
+ * text. The decoded text is written byte for byte, with a line end added only on a terminal.
  */
 #include "requests.h"
 

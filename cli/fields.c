@@ -1,8 +1,9 @@
 /*
- * A line of --jsonl: one flat JSON object. One table names every field, its type and its range. A field
- * that is not in it, or that would change a number and is not served here, is refused by name: an answer
- * must never differ in silence from what was asked. Fields that steer only the choice of generated tokens
- * are checked for their type and have no effect, since nothing is generated. null means "not given".
+ * A line of --jsonl: one flat JSON object. One table names every field, its type and its range. A
+ * field that is not in it, or that would change a number and is not served here, is refused by
+ * name: an answer must never differ in silence from what was asked. Fields that steer only the
+ * choice of generated tokens are checked for their type and have no effect, since nothing is
+ * generated. null means "not given".
  */
 #include "requests.h"
 #include "base/npy.h"
@@ -14,8 +15,7 @@ struct reading {
     struct question *question;
     struct arena *arena;
     unsigned command;
-    bool
-        ints_are_real; /* the line has an integer beyond 64 bits, and was read with all of them as double */
+    bool ints_are_real; /* an integer beyond 64 bits is in the line: all were read as double */
 };
 
 typedef np_status read_fn(struct reading *reading, const char *name, json_t *value, np_error *err);
@@ -144,14 +144,15 @@ static np_status wrong(const char *where, const char *must_be, const json_t *val
     return error_given(err, NP_EINPUT, "%s", type_name(value));
 }
 
-/* ---- the fields that are not plain values ------------------------------------------------------ */
+/* ---- the fields that are not plain values ------------------------------------------------- */
 
 static bool whole(const struct reading *reading, const json_t *value, int64_t *number)
 {
     double real = json_real_value(value);
     *number = json_integer_value(value);
     if (json_is_integer(value)) return true;
-    if (!reading->ints_are_real || !json_is_real(value) || rint(real) != real || fabs(real) > 9e15) return false;
+    if (!reading->ints_are_real || !json_is_real(value) || rint(real) != real || fabs(real) > 9e15)
+        return false;
     *number = (int64_t)real;
     return true;
 }
@@ -302,7 +303,7 @@ static np_status read_candidates(struct reading *reading, const char *name, json
     return read_ids(reading, name, value, &question->candidate_ids, &question->n_candidates, err);
 }
 
-/* ---- plain values ----------------------------------------------------------------------------- */
+/* ---- plain values ------------------------------------------------------------------------- */
 
 static np_status read_name(const struct field *field, json_t *value, int *to, np_error *err)
 {
@@ -373,7 +374,7 @@ static np_status read_field(struct reading *reading, const struct field *field, 
                      "this field is not served here; leave it out or set it to null");
 }
 
-/* ---- the object ------------------------------------------------------------------------------- */
+/* ---- the object --------------------------------------------------------------------------- */
 
 static np_status unknown(const char *key, unsigned command, np_error *err)
 {

@@ -1,6 +1,7 @@
 /*
- * Tells whether a model on disk is the one of an earlier run. Hashing gigabytes would take longer than many
- * runs, so of each file its size and up to 64 blocks, spread evenly, are taken: training changes them all.
+ * Tells whether a model on disk is the one of an earlier run. Hashing gigabytes would take longer
+ * than many runs, so of each file its size and up to 64 blocks, spread evenly, are taken: training
+ * changes them all.
  */
 #include "parts.h"
 #include "base/file.h"

@@ -1,6 +1,7 @@
 /*
- * Lists of ids as people and programs write them: "1 2, 3", .npy files, base64 of .npy files. Whether an id
- * is in the vocabulary is checked later, with the model; here it only has to be a 32-bit integer.
+ * Lists of ids as people and programs write them: "1 2, 3", .npy files, base64 of .npy files.
+ * Whether an id is in the vocabulary is checked later, with the model; here it only has to be a
+ * 32-bit integer.
  */
 #include "requests.h"
 #include "base/npy.h"

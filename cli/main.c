@@ -1,6 +1,6 @@
 /*
- * The commands, in one table. Everything a command prints about itself comes from its row here and from the
- * options that name it (options.c).
+ * The commands, in one table. Everything a command prints about itself comes from its row here and
+ * from the options that name it (options.c).
  */
 #include "cli.h"
 
@@ -27,7 +27,7 @@ static const struct command commands[] = {
 };
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
 
-/* ---- errors ----------------------------------------------------------------------------------- */
+/* ---- errors ------------------------------------------------------------------------------- */
 
 /* One line whatever the texts hold: control bytes are shown, not sent. */
 static void put_line(const char *text)
@@ -59,7 +59,7 @@ void complain_error(const char *what, const np_error *err)
     complain(what, "%s", np_error_line(err, line, sizeof line));
 }
 
-/* ---- help ------------------------------------------------------------------------------------- */
+/* ---- help --------------------------------------------------------------------------------- */
 
 static int print(struct buf *text)
 {
@@ -102,7 +102,7 @@ static int print_version(void)
     return print(&text);
 }
 
-/* ---- dispatch --------------------------------------------------------------------------------- */
+/* ---- dispatch ----------------------------------------------------------------------------- */
 
 static const struct command *find_command(const char *name)
 {

@@ -1,7 +1,7 @@
 /*
- * One table, one small parser: --name value, --name=value, -x value, -xvalue, and "--" before a text that
- * begins with a dash. An option takes the next argument whatever it looks like, so that "--top -1" works.
- * Numbers are read strictly: the whole argument or nothing.
+ * One table, one small parser: --name value, --name=value, -x value, -xvalue, and "--" before a
+ * text that begins with a dash. An option takes the next argument whatever it looks like, so that
+ * "--top -1" works. Numbers are read strictly: the whole argument or nothing.
  */
 #include "options.h"
 #include "base/cpu.h"
@@ -112,7 +112,7 @@ void options_init(struct options *options)
         (struct options){.asked = {.start = NOT_GIVEN, .top = NOT_GIVEN, .score_temperature = 1}};
 }
 
-/* ---- names ------------------------------------------------------------------------------------ */
+/* ---- names -------------------------------------------------------------------------------- */
 
 int name_find(const char *const *names, const char *text, size_t n_bytes)
 {
@@ -161,7 +161,7 @@ const char *name_nearest(const char *const *first, size_t count, size_t stride, 
     return nearest;
 }
 
-/* ---- values ----------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------- */
 
 static bool read_int(const char *text, int64_t *value)
 {
@@ -253,7 +253,7 @@ static np_status store(const struct option *option, const char *text, struct opt
     return NP_EINTERNAL;
 }
 
-/* ---- the parser ------------------------------------------------------------------------------- */
+/* ---- the parser --------------------------------------------------------------------------- */
 
 static const struct option *find_long(const char *name, size_t n_bytes, unsigned command)
 {

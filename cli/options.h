@@ -1,9 +1,9 @@
 /*
- * options.h - the command line as values. One table (options.c) holds every option of every command: adding
- * one is one row there and one member here.
+ * options.h - the command line as values. One table (options.c) holds every option of every
+ * command: adding one is one row there and one member here.
  *
- * `struct asked` is what an option and a field of a JSON request have in common: the options are the
- * defaults of every request, a field of the request overrides them.
+ * `struct asked` is what an option and a field of a JSON request have in common: the options are
+ * the defaults of every request, a field of the request overrides them.
  */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
@@ -51,7 +51,7 @@ enum { UNIT_NATS = 1, UNIT_BITS = 2, PROGRESS_NEVER = 2 };
 
 void options_init(struct options *options);
 
-/* Reads argv[0..n_args) for the command of bit `command`. NP_EINPUT: a usage error, with the option in
+/* Reads argv[0..n_args) for the command of bit `command`. NP_EINPUT: a usage error, the option in
  * err->where. Strings are borrowed from argv. */
 np_status options_parse(struct options *options, unsigned command, int n_args, char **args,
                         np_error *err);
@@ -62,7 +62,7 @@ void options_help(struct buf *out, unsigned command);
 /* The place of `text` in a NULL-ended list of names, or -1. */
 int name_find(const char *const *names, const char *text, size_t n_bytes);
 
-/* The entry nearest to `word` by edit distance, NULL when none is near. Names lie `stride` bytes apart. */
+/* The entry nearest to `word` by edit distance, or NULL. Names lie `stride` bytes apart. */
 const char *name_nearest(const char *const *first, size_t count, size_t stride, const char *word);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Results are written as they are ready. A file named by -o appears under its name only when it is whole;
- * what is not a regular file (a device, a pipe) is written directly, for a rename would replace it.
- * A closed pipe is no error: the reader had enough.
+ * Results are written as they are ready. A file named by -o appears under its name only when it is
+ * whole; what is not a regular file (a device, a pipe) is written directly, for a rename would
+ * replace it. A closed pipe is no error: the reader had enough.
  */
 #include "cli.h"
 

@@ -1,7 +1,8 @@
 /*
- * A request is finished when its line stands in the journal, and the line is written behind its part: a run
- * that is killed between the two repeats one request. A last line without its end is what a killed run was
- * writing, and is cut off. The journal is locked, so that two runs never share a folder.
+ * A request is finished when its line stands in the journal, and the line is written behind its
+ * part: a run that is killed between the two repeats one request. A last line without its end is
+ * what a killed run was writing, and is cut off. The journal is locked, so that two runs never
+ * share a folder.
  */
 #include "parts.h"
 #include "base/file.h"
@@ -32,7 +33,7 @@ struct parts {
     size_t n_slots;             /* a power of two, over twice the entries */
 };
 
-/* ---- finding entries ---------------------------------------------------------------------------- */
+/* ---- finding entries ---------------------------------------------------------------------- */
 
 uint64_t hash_bytes(uint64_t hash, const char *bytes, size_t n_bytes)
 {
@@ -107,7 +108,7 @@ static np_status add_entry(struct parts *parts, struct entry entry, const char *
     return NP_OK;
 }
 
-/* ---- the journal -------------------------------------------------------------------------------- */
+/* ---- the journal -------------------------------------------------------------------------- */
 
 static np_status fault(const char *path, np_error *err)
 {
@@ -242,7 +243,7 @@ void parts_close(struct parts *parts)
     free(parts);
 }
 
-/* ---- requests ----------------------------------------------------------------------------------- */
+/* ---- requests ----------------------------------------------------------------------------- */
 
 bool parts_have(const struct parts *parts, struct question *question)
 {
@@ -339,7 +340,7 @@ np_status parts_add(struct parts *parts, const struct question *question, const 
     return good ? add_entry(parts, entry, key, err) : fault(parts->folder, err);
 }
 
-/* ---- the archive -------------------------------------------------------------------------------- */
+/* ---- the archive -------------------------------------------------------------------------- */
 
 static np_status zip_array(struct npz *npz, const struct entry *entry, const char *what,
                            enum npy_type type, const uint64_t *shape, int n_dims, const void *data,

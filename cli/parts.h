@@ -1,12 +1,12 @@
 /*
  * parts.h - the answers of a long gather on their way into one .npz.
  *
- *   OUT.npz.parts/journal   line 1: what the run was (model, options); then one line per finished request
- *   OUT.npz.parts/17.part   scores float32 [rows][width] | row_token_ids int32 [rows] | tail float32 [rows]
+ *   OUT.npz.parts/journal   line 1: the model and the options; then a line per finished request
+ *   OUT.npz.parts/17.part   scores f32 [rows][width] | row_token_ids i32 [rows] | tail f32 [rows]
  *
- * A run that is interrupted leaves the folder; --resume reads the journal, skips what is done, and refuses
- * a folder of another model, of other options or of other requests. The archive is written last, then the
- * folder goes.
+ * A run that is interrupted leaves the folder; --resume reads the journal, skips what is done, and
+ * refuses a folder of another model, of other options or of other requests. The archive is written
+ * last, then the folder goes.
  */
 #ifndef CLI_PARTS_H
 #define CLI_PARTS_H
@@ -15,12 +15,12 @@
 
 struct parts;
 
-/* Makes the folder beside `path`, or opens the one that is there (resume). `identity`: one line of text that
+/* Makes the folder beside `path`, or opens the one that is there (resume). `identity`: a line that
  * must be equal when a run is resumed. */
 np_status parts_open(struct parts **out, const char *path, const char *identity, bool resume,
                      np_error *err);
 
-/* Whether the request is finished already. A request that is not the one of the journal gets an error. */
+/* Whether the request is finished already; one that is not that of the journal gets an error. */
 bool parts_have(const struct parts *parts, struct question *question);
 
 np_status parts_add(struct parts *parts, const struct question *question, const np_result *result,

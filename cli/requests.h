@@ -1,6 +1,7 @@
 /*
- * requests.h - a request as the command line or a line of --jsonl gives it, and the loop that answers them.
- * A command says by a `struct asker` how it completes a request and how it prints an answer.
+ * requests.h - a request as the command line or a line of --jsonl gives it, and the loop that
+ * answers them. A command says by a `struct asker` how it completes a request and how it prints an
+ * answer.
  */
 #ifndef CLI_REQUESTS_H
 #define CLI_REQUESTS_H
@@ -48,13 +49,13 @@ struct asker {
     bool (*done)(struct cli *cli, struct question *question);
 };
 
-/* Opens the model and the output, answers all requests in their order, and returns the exit status. */
+/* Opens model and output, answers all requests in their order, and returns the exit status. */
 int requests_answer(struct cli *cli, const struct asker *asker);
 
 /* "id": as given, or the number of the request; nothing for the request of the command line. */
 void json_id(struct json *json, const struct question *question);
 
-/* fields.c: one line of JSON into a question that holds the defaults; the error is left in it too. */
+/* fields.c: a line of JSON into a question that holds the defaults; the error is left in it too. */
 np_status fields_read(struct question *question, unsigned command, const char *line, size_t n_bytes,
                       struct arena *arena);
 

@@ -1,7 +1,7 @@
 /*
- * Lines are handed out one at a time and bounded, so that a file of any size is read in constant memory.
- * source_would_wait lets the loop answer what it has when a program at the other end of a pipe waits for
- * its answer before it writes the next request.
+ * Lines are handed out one at a time and bounded, so that a file of any size is read in constant
+ * memory. source_would_wait lets the loop answer what it has when a program at the other end of a
+ * pipe waits for its answer before it writes the next request.
  */
 #include "source.h"
 #include "base/file.h"

@@ -22,12 +22,12 @@ np_status source_open(struct source *source, const char *path,
                       np_error *err); /* "-": standard input */
 void source_close(struct source *source);
 
-/* The next line, in source->text, without its end; empty lines are passed over. A line over the limit is
- * skipped to its end. SOURCE_FAULT leaves errno. */
+/* The next line, in source->text, without its end; empty lines are passed over. A line over the
+ * limit is skipped to its end. SOURCE_FAULT leaves errno. */
 enum source_state source_next(struct source *source);
 
-/* Whether no line comes within so long: asking for one would wait for whoever writes the input. A signal
- * ends the wait with false. */
+/* Whether no line comes within so long: asking for one would wait for whoever writes the input. A
+ * signal ends the wait with false. */
 bool source_would_wait(const struct source *source, int milliseconds);
 
 /* A whole file or standard input. */

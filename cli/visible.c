@@ -1,6 +1,7 @@
 /*
- * Texts of tokens for people: whitespace, control bytes and broken UTF-8 are shown and never sent to a
- * terminal as they are, so that a hostile token cannot move its cursor. Widths are display columns.
+ * Texts of tokens for people: whitespace, control bytes and broken UTF-8 are shown and never sent
+ * to a terminal as they are, so that a hostile token cannot move its cursor. Widths are display
+ * columns.
  */
 #include "cli.h"
 

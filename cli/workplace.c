@@ -1,7 +1,7 @@
 /*
- * Opens the model and the engine, and ends them. Signals: until the engine is open Ctrl-C ends the program
- * as usual; then the first one cancels the running call and the loop stops behind its last complete line,
- * the second one kills. SIGPIPE is ignored: the write fails instead (output.c).
+ * Opens the model and the engine, and ends them. Signals: until the engine is open Ctrl-C ends the
+ * program as usual; then the first one cancels the running call and the loop stops behind its last
+ * complete line, the second one kills. SIGPIPE is ignored: the write fails instead (output.c).
  */
 #include "cli.h"
 
@@ -105,7 +105,7 @@ void workplace_close(struct cli *cli)
     cli->model = NULL;
 }
 
-/* ---- progress --------------------------------------------------------------------------------- */
+/* ---- progress ----------------------------------------------------------------------------- */
 
 enum { BAR_COLUMNS = 40 };
 

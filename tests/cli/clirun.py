@@ -47,9 +47,20 @@ class Done:
 def nepit(*arguments, text=b"", status=0, **env):
     """status: what is expected; None: any."""
     text = text.encode() if isinstance(text, str) else text
-    done = Done(subprocess.run([NEPIT, *map(str, arguments)], input=text, capture_output=True,
-                               env=environment(**env), timeout=120))
-    assert status is None or done.status == status, (done.status, done.err[-2000:], done.out[-2000:])
+    done = Done(
+        subprocess.run(
+            [NEPIT, *map(str, arguments)],
+            input=text,
+            capture_output=True,
+            env=environment(**env),
+            timeout=120,
+        )
+    )
+    assert status is None or done.status == status, (
+        done.status,
+        done.err[-2000:],
+        done.out[-2000:],
+    )
     return done
 
 

@@ -21,11 +21,15 @@ def npy(array):
 
 
 def gather(candidates, *arguments, ids=IDS, **fields):
-    return answers("gather", [{"token_ids": ids, "prompt_logprob_token_ids": candidates, **fields}], *arguments)[0]
+    return answers(
+        "gather", [{"token_ids": ids, "prompt_logprob_token_ids": candidates, **fields}], *arguments
+    )[0]
 
 
 def whole_row(ids):
-    row = nepit("next", "--ids", " ".join(map(str, ids)), "--top", "-1", "--json").json["top_logprobs"]
+    row = nepit("next", "--ids", " ".join(map(str, ids)), "--top", "-1", "--json").json[
+        "top_logprobs"
+    ]
     return {entry["token_id"]: entry["logprob"] for entry in row}
 
 
@@ -41,8 +45,12 @@ def test_C002_the_shape_at_every_start(start):
     rows = max(len(IDS) - 1 - start, 0)
     answer = gather([5, 6], start=start)
     assert answer["scores"] == gather([5, 6])["scores"][start:] and len(answer["scores"]) == rows
-    assert answer["row_token_ids"] == IDS[start + 1:] and answer["start"] == start
-    nested = {"token_ids": IDS, "prompt_logprob_token_ids": [[5, 6]] * max(rows, 1), "prompt_logprob_start": start}
+    assert answer["row_token_ids"] == IDS[start + 1 :] and answer["start"] == start
+    nested = {
+        "token_ids": IDS,
+        "prompt_logprob_token_ids": [[5, 6]] * max(rows, 1),
+        "prompt_logprob_start": start,
+    }
     line = answers("gather", [nested], status=0 if rows else 1)[0]
     if rows:
         assert line["scores"] == answer["scores"]
@@ -58,10 +66,17 @@ def test_all_forms_of_nested_candidates_agree(tmp_path):
         padded[i, : len(row)] = row
     expected = gather(ragged)["scores"]
     assert gather(padded.tolist())["scores"] == expected
-    for array in (padded.astype(np.int32), padded.astype(np.int64), padded.astype(">i8"), np.asfortranarray(padded)):
+    for array in (
+        padded.astype(np.int32),
+        padded.astype(np.int64),
+        padded.astype(">i8"),
+        np.asfortranarray(padded),
+    ):
         assert gather(base64.b64encode(npy(array)).decode())["scores"] == expected
         (tmp_path / "ids.npy").write_bytes(npy(array))
-        done = nepit("gather", "--ids", "7 3 9 4 1", "--candidates", f"@{tmp_path}/ids.npy", "--json")
+        done = nepit(
+            "gather", "--ids", "7 3 9 4 1", "--candidates", f"@{tmp_path}/ids.npy", "--json"
+        )
         assert done.json["scores"] == expected
 
 
@@ -69,21 +84,47 @@ def test_flat_candidates_in_all_forms(tmp_path):
     expected = gather([1, 2, 3])["scores"]
     (tmp_path / "ids.npy").write_bytes(npy(np.array([1, 2, 3])))
     for text in ("1 2 3", "1,2,3", f"@{tmp_path}/ids.npy"):
-        assert nepit("gather", "--ids", "7 3 9 4 1", "--candidates", text, "--json").json["scores"] == expected
-    assert gather(base64.b64encode(npy(np.array([1, 2, 3], dtype=np.uint16))).decode())["scores"] == expected
+        assert (
+            nepit("gather", "--ids", "7 3 9 4 1", "--candidates", text, "--json").json["scores"]
+            == expected
+        )
+    assert (
+        gather(base64.b64encode(npy(np.array([1, 2, 3], dtype=np.uint16))).decode())["scores"]
+        == expected
+    )
     one = answers("gather", [{"token_ids": IDS}], "--candidates", "1 2 3")[0]
     assert one["scores"] == expected
 
 
-@pytest.mark.parametrize("candidates, param", [
-    ([], ""), ([[]], ""), ([[], [], [], []], ""), ([1, 301], "[1]"), ([-1], "[0]"), ([1, 1.5], "[1]"),
-    ([1, [2]], "[1]"), ([[1], 2, [3], [4]], "[1]"), ([[1], [2], [3], [4, -2]], "[3][1]"),
-    ([[1], [2], [301], [4]], "[2][0]"), ([[1], [2], [3]], ""), ([[1]] * 5, ""), (["x"], "[0]"), ("****", ""),
-    ("QUJD", ""), ("QUJ", ""), (5, ""), ({"a": 1}, ""), ([2**31], "[0]"), ([2**63], "[0]"),
-    (base64.b64encode(npy(np.zeros((2, 2, 2), int))).decode(), ""),
-    (base64.b64encode(npy(np.array([[1], [2], [2**40], [1]]))).decode(), "[2][0]"),
-    (base64.b64encode(npy(np.array([1.0]))).decode(), ""), (base64.b64encode(npy(np.array([1]))[:-1]).decode(), ""),
-])
+@pytest.mark.parametrize(
+    "candidates, param",
+    [
+        ([], ""),
+        ([[]], ""),
+        ([[], [], [], []], ""),
+        ([1, 301], "[1]"),
+        ([-1], "[0]"),
+        ([1, 1.5], "[1]"),
+        ([1, [2]], "[1]"),
+        ([[1], 2, [3], [4]], "[1]"),
+        ([[1], [2], [3], [4, -2]], "[3][1]"),
+        ([[1], [2], [301], [4]], "[2][0]"),
+        ([[1], [2], [3]], ""),
+        ([[1]] * 5, ""),
+        (["x"], "[0]"),
+        ("****", ""),
+        ("QUJD", ""),
+        ("QUJ", ""),
+        (5, ""),
+        ({"a": 1}, ""),
+        ([2**31], "[0]"),
+        ([2**63], "[0]"),
+        (base64.b64encode(npy(np.zeros((2, 2, 2), int))).decode(), ""),
+        (base64.b64encode(npy(np.array([[1], [2], [2**40], [1]]))).decode(), "[2][0]"),
+        (base64.b64encode(npy(np.array([1.0]))).decode(), ""),
+        (base64.b64encode(npy(np.array([1]))[:-1]).decode(), ""),
+    ],
+)
 def test_C177_bad_candidates_are_named(candidates, param):
     requests = [{"token_ids": IDS, "prompt_logprob_token_ids": c} for c in (candidates, [1])]
     bad, good = answers("gather", requests, status=1)
@@ -98,24 +139,50 @@ def test_no_candidates():
 
 def test_prompt_and_response_count_the_tokens():
     prompt, response = "hello", " there"
-    answer = nepit("gather", "--prompt", prompt, "--response", response, "--candidates", "1 2", "--json").json
+    answer = nepit(
+        "gather", "--prompt", prompt, "--response", response, "--candidates", "1 2", "--json"
+    ).json
     a = nepit("tokenize", prompt, "--json").json["token_ids"]
     b = nepit("tokenize", response, "--json").json["token_ids"]
     assert answer["row_token_ids"] == b and answer["start"] == len(a) - 1
     ids = gather([1, 2], ids=a + b, start=len(a) - 1)
     assert ids["scores"] == answer["scores"]
     for fields in ({"prompt": prompt, "response": response}, {"prompt": a, "response": b}):
-        assert answers("gather", [{**fields, "candidates": [1, 2]}])[0]["scores"] == answer["scores"]
+        assert (
+            answers("gather", [{**fields, "candidates": [1, 2]}])[0]["scores"] == answer["scores"]
+        )
     lists = [" ".join(map(str, ids)) for ids in (a, b)]
-    done = nepit("gather", "--ids", "--prompt", lists[0], "--response", lists[1], "--candidates", "1 2", "--json")
+    done = nepit(
+        "gather",
+        "--ids",
+        "--prompt",
+        lists[0],
+        "--response",
+        lists[1],
+        "--candidates",
+        "1 2",
+        "--json",
+    )
     assert done.json == answer
 
 
 def test_start_is_always_a_row():
-    answer = nepit("gather", "--prompt", "hello", "--response", " there", "--candidates", "1", "--json").json
-    whole = nepit("gather", "--prompt", "hello", "--response", " there", "--candidates", "1", "--json", "--start",
-                  "0").json
-    assert whole["start"] == 0 and whole["scores"][answer["start"]:] == answer["scores"]
+    answer = nepit(
+        "gather", "--prompt", "hello", "--response", " there", "--candidates", "1", "--json"
+    ).json
+    whole = nepit(
+        "gather",
+        "--prompt",
+        "hello",
+        "--response",
+        " there",
+        "--candidates",
+        "1",
+        "--json",
+        "--start",
+        "0",
+    ).json
+    assert whole["start"] == 0 and whole["scores"][answer["start"] :] == answer["scores"]
 
 
 def test_conditions_of_prompt_and_response():
@@ -124,7 +191,9 @@ def test_conditions_of_prompt_and_response():
     assert error["param"] == "prompt" and "empty" in error["message"]
     answer = nepit(*arguments, "--condition", "bos").json
     assert answer["start"] == 0 and len(answer["row_token_ids"]) == answer["n_tokens"] - 1
-    empty = nepit("gather", "--prompt", "hello", "--response", "", "--candidates", "1", "--json", status=1)
+    empty = nepit(
+        "gather", "--prompt", "hello", "--response", "", "--candidates", "1", "--json", status=1
+    )
     assert empty.json["error"]["param"] == "response"
 
 
@@ -155,11 +224,14 @@ def test_npy(tmp_path):
     refused("gather", "--ids", "7 999", "--candidates", "1", "-o", out, status=1)
 
 
-# ---- archives -------------------------------------------------------------------------------------
+# ---- archives ----------------------------------------------------------------------------------
 
-REQUESTS = [{"id": "a", "token_ids": IDS, "candidates": [1, 2], "tail": True}, {"token_ids": IDS, "candidates": [3]},
-            {"id": 30, "token_ids": IDS, "prompt_logprob_token_ids": [[1], [2, 3], [4], [5]]},
-            {"id": "none", "token_ids": IDS, "candidates": [3], "start": 50}]
+REQUESTS = [
+    {"id": "a", "token_ids": IDS, "candidates": [1, 2], "tail": True},
+    {"token_ids": IDS, "candidates": [3]},
+    {"id": 30, "token_ids": IDS, "prompt_logprob_token_ids": [[1], [2, 3], [4], [5]]},
+    {"id": "none", "token_ids": IDS, "candidates": [3], "start": 50},
+]
 
 
 def lines(requests):
@@ -176,20 +248,35 @@ def test_npz(tmp_path):
     done = nepit("gather", "--jsonl", "-", "-o", out, text=lines(REQUESTS))
     assert done.out == b"" and sorted(path.name for path in tmp_path.iterdir()) == ["out.npz"]
     arrays = load(out)
-    keys = [f"{name}.{part}" for name in ("a", "1", "30", "none") for part in ("scores", "row_token_ids", "start")]
+    keys = [
+        f"{name}.{part}"
+        for name in ("a", "1", "30", "none")
+        for part in ("scores", "row_token_ids", "start")
+    ]
     assert sorted(arrays) == sorted([*keys, "a.tail"])
     for key, line in zip(("a", "1", "30", "none"), answers("gather", REQUESTS)):
         scores = arrays[key + ".scores"]
         assert scores.dtype == np.float32 and arrays[key + ".start"] == line["start"]
         clamped = np.where(np.isinf(scores), np.float32(-9999), scores)
-        assert clamped.tolist() == np.array(line["scores"], np.float32).reshape(scores.shape).tolist()
+        assert (
+            clamped.tolist() == np.array(line["scores"], np.float32).reshape(scores.shape).tolist()
+        )
         assert arrays[key + ".row_token_ids"].tolist() == line["row_token_ids"]
     assert arrays["a.tail"].shape == (4,) and arrays["none.scores"].shape == (0, 1)
 
 
-@pytest.mark.parametrize("bad, param", [({"id": "a"}, "id"), ({"id": "../x"}, "id"), ({"id": ".x"}, "id"),
-                                        ({"id": ""}, "id"), ({"id": "x" * 201}, "id"), ({"id": "a\nb"}, "id"),
-                                        ({"token_ids": [999]}, "token_ids[0]")])
+@pytest.mark.parametrize(
+    "bad, param",
+    [
+        ({"id": "a"}, "id"),
+        ({"id": "../x"}, "id"),
+        ({"id": ".x"}, "id"),
+        ({"id": ""}, "id"),
+        ({"id": "x" * 201}, "id"),
+        ({"id": "a\nb"}, "id"),
+        ({"token_ids": [999]}, "token_ids[0]"),
+    ],
+)
 def test_a_bad_request_among_good_ones_is_missing_in_the_archive(tmp_path, bad, param):
     out = tmp_path / "out.npz"
     requests = [REQUESTS[0], {"token_ids": IDS, "candidates": [1], **bad}, REQUESTS[2]]
@@ -202,7 +289,9 @@ def test_a_bad_request_among_good_ones_is_missing_in_the_archive(tmp_path, bad, 
 def interrupted(out, requests, *arguments):
     """Ctrl-C while the command waits for more requests; its journal must hold what was answered."""
     command = [NEPIT, "gather", "--jsonl", "-", "-o", str(out), *arguments]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
+    ) as process:
         process.stdin.write(lines(requests).encode())
         process.stdin.flush()
         journal = out.parent / (out.name + ".parts") / "journal"
@@ -236,7 +325,9 @@ def test_resume_refuses_what_is_not_the_same_run(tmp_path):
     assert "--resume" in refused(*arguments, text=text)
     assert "other options" in refused(*arguments, "--resume", "--tail", text=text)
     assert "other options" in refused(*arguments, "--resume", "--score-temperature", "2", text=text)
-    assert "another model" in refused(*arguments, "--resume", "-m", MODELS / "qwen2-mixed-v2.gguf", text=text)
+    assert "another model" in refused(
+        *arguments, "--resume", "-m", MODELS / "qwen2-mixed-v2.gguf", text=text
+    )
     swapped = lines([REQUESTS[1], REQUESTS[0], *REQUESTS[2:]])
     done = nepit(*arguments, "--resume", text=swapped, status=1)
     assert [line["error"]["param"] for line in done.lines] == ["--resume", "--resume"]

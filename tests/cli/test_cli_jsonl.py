@@ -19,10 +19,15 @@ def error(word, line, *arguments):
 
 
 def test_answers_keep_the_order_and_the_ids():
-    requests = [{"id": "a", "prompt": "hello"}, {"id": 7, "token_ids": [1, 2]}, {"prompt": "x"},
-                {"id": None, "prompt": [1, 2, 3]}, {"id": "ü\u0001\"", "prompt": "x"}]
+    requests = [
+        {"id": "a", "prompt": "hello"},
+        {"id": 7, "token_ids": [1, 2]},
+        {"prompt": "x"},
+        {"id": None, "prompt": [1, 2, 3]},
+        {"id": 'ü\u0001"', "prompt": "x"},
+    ]
     lines = answers("score", requests)
-    assert [line["id"] for line in lines] == ["a", 7, 2, 3, "ü\u0001\""]
+    assert [line["id"] for line in lines] == ["a", 7, 2, 3, 'ü\u0001"']
     for line, arguments in zip(lines, (["hello"], ["--ids", "1 2"], ["x"], ["--ids", "1 2 3"])):
         alone = nepit("score", "--json", *arguments).json
         assert {**alone, "id": line["id"]} == line
@@ -41,59 +46,145 @@ def test_a_file_of_requests(tmp_path):
 
 
 def test_options_are_defaults_and_fields_override_them():
-    plain, own = answers("score", [GOOD, {**GOOD, "top": 1, "start": 2, "score_temperature": 3}], "--top", "2",
-                         "--score-temperature", "2", "--start", "1")
+    plain, own = answers(
+        "score",
+        [GOOD, {**GOOD, "top": 1, "start": 2, "score_temperature": 3}],
+        "--top",
+        "2",
+        "--score-temperature",
+        "2",
+        "--start",
+        "1",
+    )
     assert len(plain["top_logprobs"][2]) == 2 and plain["score_temperature"] == 2
     assert plain["logprobs"][1] is None and plain["logprobs"][2] is not None
-    assert len(own["top_logprobs"][3]) == 1 and own["score_temperature"] == 3 and own["logprobs"][2] is None
+    assert (
+        len(own["top_logprobs"][3]) == 1
+        and own["score_temperature"] == 3
+        and own["logprobs"][2] is None
+    )
 
 
 def test_fields_of_the_wire_have_the_same_meaning():
     ours = {**GOOD, "top": 3, "start": 1, "score_temperature": 2.0}
-    wire = {**GOOD, "prompt_logprobs": 3, "prompt_logprob_start": 1, "prompt_logprobs_temperature": 2}
+    wire = {
+        **GOOD,
+        "prompt_logprobs": 3,
+        "prompt_logprob_start": 1,
+        "prompt_logprobs_temperature": 2,
+    }
     first, second = answers("score", [ours, wire])
     assert first == second
-    nulls = {**GOOD, "prompt_logprobs": None, "score_temperature": None, "start": None, "token_ids": None,
-             "logit_bias": None, "seed": None, "logprobs_mode": None, "add_special_tokens": None}
+    nulls = {
+        **GOOD,
+        "prompt_logprobs": None,
+        "score_temperature": None,
+        "start": None,
+        "token_ids": None,
+        "logit_bias": None,
+        "seed": None,
+        "logprobs_mode": None,
+        "add_special_tokens": None,
+    }
     assert answers("score", [nulls]) == answers("score", [GOOD])
 
 
 def test_fields_of_sampling_have_no_effect():
-    more = {"temperature": 0, "top_p": 0.1, "top_k": 5, "min_p": 0.1, "seed": 18446744073709551615, "n": 1,
-            "max_tokens": 1, "stop": ["x"], "ignore_eos": True, "repetition_penalty": 2.0, "stream": False}
+    more = {
+        "temperature": 0,
+        "top_p": 0.1,
+        "top_k": 5,
+        "min_p": 0.1,
+        "seed": 18446744073709551615,
+        "n": 1,
+        "max_tokens": 1,
+        "stop": ["x"],
+        "ignore_eos": True,
+        "repetition_penalty": 2.0,
+        "stream": False,
+    }
     assert answers("score", [{**GOOD, **more}]) == answers("score", [GOOD])
 
 
-@pytest.mark.parametrize("field", ["logit_bias", "bad_words", "allowed_token_ids", "logprobs", "echo", "messages",
-                                   "sampling_params", "truncate_prompt_tokens", "model"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "logit_bias",
+        "bad_words",
+        "allowed_token_ids",
+        "logprobs",
+        "echo",
+        "messages",
+        "sampling_params",
+        "truncate_prompt_tokens",
+        "model",
+    ],
+)
 def test_C022_a_field_that_could_change_a_number_is_refused_by_name(field):
     refusal = error("score", {**GOOD, field: [1]})
     assert refusal["param"] == field and refusal["code"] == 501
 
 
-@pytest.mark.parametrize("field, nearest", [("promt", "prompt"), ("prompt_logprob", "prompt_logprobs"),
-                                            ("scoretemperature", "score_temperature"), ("zzzzzzz", "")])
+@pytest.mark.parametrize(
+    "field, nearest",
+    [
+        ("promt", "prompt"),
+        ("prompt_logprob", "prompt_logprobs"),
+        ("scoretemperature", "score_temperature"),
+        ("zzzzzzz", ""),
+    ],
+)
 def test_unknown_fields_suggest_the_nearest(field, nearest):
     refusal = error("score", {**GOOD, field: 1})
     assert refusal["param"] == field and (f'"{nearest}"' in refusal["message"]) == bool(nearest)
 
 
-@pytest.mark.parametrize("field, value", [
-    ("start", -1), ("start", 1.5), ("start", "1"), ("start", True), ("top", -2), ("top", 2**31), ("top", "3"),
-    ("score_temperature", 0), ("score_temperature", -1), ("score_temperature", "1"), ("score_temperature", 1e-60),
-    ("score_temperature", 1e60), ("entropy", 1), ("logprobs_mode", "cooked"), ("logprobs_mode", 1),
-    ("condition", "eos"), ("add_special_tokens", 1), ("prompt", 5), ("prompt", {"a": 1}), ("temperature", "1"),
-    ("temperature", -1), ("max_tokens", -1), ("top_p", 2), ("ignore_eos", 0), ("id", 1.5), ("id", [1]),
-    ("id", "a\0b"),
-])
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("start", -1),
+        ("start", 1.5),
+        ("start", "1"),
+        ("start", True),
+        ("top", -2),
+        ("top", 2**31),
+        ("top", "3"),
+        ("score_temperature", 0),
+        ("score_temperature", -1),
+        ("score_temperature", "1"),
+        ("score_temperature", 1e-60),
+        ("score_temperature", 1e60),
+        ("entropy", 1),
+        ("logprobs_mode", "cooked"),
+        ("logprobs_mode", 1),
+        ("condition", "eos"),
+        ("add_special_tokens", 1),
+        ("prompt", 5),
+        ("prompt", {"a": 1}),
+        ("temperature", "1"),
+        ("temperature", -1),
+        ("max_tokens", -1),
+        ("top_p", 2),
+        ("ignore_eos", 0),
+        ("id", 1.5),
+        ("id", [1]),
+        ("id", "a\0b"),
+    ],
+)
 def test_C057_fields_are_checked_for_type_and_range(field, value):
     refusal = error("score", {**GOOD, field: value})
     assert refusal["param"] == field and refusal["code"] == 400 and refusal["message"]
 
 
-@pytest.mark.parametrize("extra", [{"token_ids": [1]}, {"start": 1, "prompt_logprob_start": 1},
-                                   {"top": 1, "prompt_logprobs": 1},
-                                   {"condition": "bos", "add_special_tokens": True}])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"token_ids": [1]},
+        {"start": 1, "prompt_logprob_start": 1},
+        {"top": 1, "prompt_logprobs": 1},
+        {"condition": "bos", "add_special_tokens": True},
+    ],
+)
 def test_two_names_of_one_thing_are_refused(extra):
     assert "not both" in error("score", {**GOOD, **extra})["message"]
 
@@ -102,11 +193,27 @@ def test_neither_prompt_nor_ids():
     assert error("score", {"id": "good"})["param"] == "prompt"
 
 
-@pytest.mark.parametrize("ids, place", [("[301]", "[0]"), ("[1,301]", "[1]"), ("[2147483648]", "[0]"),
-                                        ("[1,9223372036854775808]", "[1]"), ("[1,2,99999999999999999999999]", "[2]"),
-                                        ("[1.5]", "[0]"), ('["a"]', "[0]"), ("[true]", "[0]"), ("[null]", "[0]"),
-                                        ("[-1]", "[0]"), ("[]", ""), ("[[]]", "[0]"), ("[1,[2]]", "[1]"), ("5", ""),
-                                        ('"1 2"', ""), ("{}", "")])
+@pytest.mark.parametrize(
+    "ids, place",
+    [
+        ("[301]", "[0]"),
+        ("[1,301]", "[1]"),
+        ("[2147483648]", "[0]"),
+        ("[1,9223372036854775808]", "[1]"),
+        ("[1,2,99999999999999999999999]", "[2]"),
+        ("[1.5]", "[0]"),
+        ('["a"]', "[0]"),
+        ("[true]", "[0]"),
+        ("[null]", "[0]"),
+        ("[-1]", "[0]"),
+        ("[]", ""),
+        ("[[]]", "[0]"),
+        ("[1,[2]]", "[1]"),
+        ("5", ""),
+        ('"1 2"', ""),
+        ("{}", ""),
+    ],
+)
 def test_C177_the_first_bad_element_is_named(ids, place):
     refusal = error("score", '{"id":"good","token_ids":%s}' % ids)
     assert refusal["param"] == "token_ids" + place and refusal["code"] == 400
@@ -116,7 +223,10 @@ def test_an_integer_beyond_64_bits_elsewhere_does_not_soften_the_checks():
     seed = '"seed":18446744073709551615'
     assert answers("score", ['{"id":"x","token_ids":[1,2],%s}' % seed])[0]["id"] == "x"
     for ids in ('["a"]', "[1.5]", "[true]", "[null]", "[[]]"):
-        assert error("score", '{"id":"good",%s,"token_ids":%s}' % (seed, ids))["param"] == "token_ids[0]"
+        assert (
+            error("score", '{"id":"good",%s,"token_ids":%s}' % (seed, ids))["param"]
+            == "token_ids[0]"
+        )
 
 
 def test_C177_the_last_id_of_the_vocabulary_is_good():
@@ -126,18 +236,38 @@ def test_C177_the_last_id_of_the_vocabulary_is_good():
 @pytest.mark.parametrize("depth", [100, 3000, 100_000])
 @pytest.mark.parametrize("field", ["id", "prompt", "token_ids", "stop", "zzz"])
 def test_C181_deep_nesting(depth, field):
-    refusal = error("score", '{"%s":%s%s}' % (field, "[" * depth, "]" * depth)) if field != "stop" else None
+    refusal = (
+        error("score", '{"%s":%s%s}' % (field, "[" * depth, "]" * depth))
+        if field != "stop"
+        else None
+    )
     if field == "stop" and depth > 2048:
         refusal = error("score", '{"prompt":"x","stop":%s%s}' % ("[" * depth, "]" * depth))
     assert refusal is None or refusal["code"] == 400
 
 
-@pytest.mark.parametrize("text", ['"\\ud83d"', '"\\ude00"', '"\\ud83d\\ud83d"', b'"\xff\xfe"', b'"\xc0\x80"',
-                                  b'"\xed\xa0\x80"', '"\\u00"', '"\x01"', '"unended'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"\\ud83d"',
+        '"\\ude00"',
+        '"\\ud83d\\ud83d"',
+        b'"\xff\xfe"',
+        b'"\xc0\x80"',
+        b'"\xed\xa0\x80"',
+        '"\\u00"',
+        '"\x01"',
+        '"unended',
+    ],
+)
 def test_C182_texts_that_are_not_unicode(text):
     raw = text if isinstance(text, bytes) else text.encode()
     refusal = error("score", b'{"prompt":' + raw + b"}")
-    assert refusal["param"] == "line 2" and "JSON" in refusal["message"] and "byte " in refusal["message"]
+    assert (
+        refusal["param"] == "line 2"
+        and "JSON" in refusal["message"]
+        and "byte " in refusal["message"]
+    )
 
 
 def test_C182_nul_is_a_byte():
@@ -145,15 +275,32 @@ def test_C182_nul_is_a_byte():
     assert sum(answer["bytes"], []) == [97, 0, 98]
 
 
-@pytest.mark.parametrize("line", ["nonsense", "{", "[1]", "1", "null", '"x"', '{"prompt":"a","prompt":"b"}',
-                                  '{"prompt":"a"} x', '{"prompt":"a",}', "{'prompt':'a'}", '{"prompt":NaN}',
-                                  '{"score_temperature":1e999,"prompt":"a"}', "\ufeff{}"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nonsense",
+        "{",
+        "[1]",
+        "1",
+        "null",
+        '"x"',
+        '{"prompt":"a","prompt":"b"}',
+        '{"prompt":"a"} x',
+        '{"prompt":"a",}',
+        "{'prompt':'a'}",
+        '{"prompt":NaN}',
+        '{"score_temperature":1e999,"prompt":"a"}',
+        "\ufeff{}",
+    ],
+)
 def test_lines_that_are_no_request(line):
     assert error("score", line)["code"] == 400
 
 
 def test_C096_minus_infinity_is_written_as_a_number():
-    line = answers("gather", [{"token_ids": [1, 2, 3], "prompt_logprob_token_ids": [[1], [2, 3]]}])[0]
+    line = answers("gather", [{"token_ids": [1, 2, 3], "prompt_logprob_token_ids": [[1], [2, 3]]}])[
+        0
+    ]
     assert line["scores"][0][1] == -9999.0
 
 
@@ -173,7 +320,9 @@ def test_many_requests_come_in_order_over_several_batches():
 
 def test_a_program_that_waits_for_its_answer_gets_it():
     command = [NEPIT, "score", "--jsonl", "-"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
+    ) as process:
         for i in range(5):
             process.stdin.write(b'{"id":%d,"token_ids":[1,2,%d]}\n' % (i, i))
             process.stdin.flush()

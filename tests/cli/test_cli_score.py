@@ -8,9 +8,25 @@ import numpy as np
 import pytest
 from clirun import LLAMA, answers, nepit, refused
 
-SCORE_FIELDS = ["token_ids", "tokens", "logprobs", "ranks", "total", "mean", "perplexity", "bits_per_byte",
-                "n_tokens", "n_scored", "n_bytes", "n_scored_bytes", "conditioning", "logprobs_mode", "model",
-                "profile", "numerics"]
+SCORE_FIELDS = [
+    "token_ids",
+    "tokens",
+    "logprobs",
+    "ranks",
+    "total",
+    "mean",
+    "perplexity",
+    "bits_per_byte",
+    "n_tokens",
+    "n_scored",
+    "n_bytes",
+    "n_scored_bytes",
+    "conditioning",
+    "logprobs_mode",
+    "model",
+    "profile",
+    "numerics",
+]
 
 
 def score(*arguments, **options):
@@ -21,7 +37,9 @@ def test_fields():
     answer = score("hello there")
     assert list(answer) == SCORE_FIELDS
     assert answer["logprobs"][0] is None and answer["ranks"][0] is None
-    assert answer["model"] == str(LLAMA) and answer["profile"] == "f32" and answer["numerics"] == "1"
+    assert (
+        answer["model"] == str(LLAMA) and answer["profile"] == "f32" and answer["numerics"] == "1"
+    )
     assert answer["conditioning"] == "none" and answer["logprobs_mode"] == "raw_logprobs"
     assert answer["n_tokens"] == len(answer["token_ids"]) == answer["n_scored"] + 1
     assert answer["n_bytes"] == 11 and answer["n_scored_bytes"] == 11 - len(answer["tokens"][0])
@@ -38,7 +56,9 @@ def test_sums_are_those_of_the_printed_values():
 
 
 def test_printed_floats_are_the_shortest_of_float32():
-    for text in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", nepit("score", "--json", "hello").text.split("total")[0]):
+    for text in re.findall(
+        r"-?\d+\.\d+(?:e-?\d+)?", nepit("score", "--json", "hello").text.split("total")[0]
+    ):
         value = np.float32(text)
         assert np.format_float_positional(value, unique=True, trim="0") == text or "e" in text
 
@@ -120,8 +140,12 @@ def test_parse_special():
 
 
 def test_C056_score_temperature_divides_before_the_softmax():
-    logits = {entry["token_id"]: entry["logit"]
-              for entry in score("--ids", "1 2", "--top", "-1", "--logprobs-mode", "raw_logits")["top_logits"][1]}
+    logits = {
+        entry["token_id"]: entry["logit"]
+        for entry in score("--ids", "1 2", "--top", "-1", "--logprobs-mode", "raw_logits")[
+            "top_logits"
+        ][1]
+    }
     row = score("--ids", "1 2", "--top", "-1", "--score-temperature", "0.5")["top_logprobs"][1]
     norm = math.log(sum(math.exp(logit / 0.5) for logit in logits.values()))
     for entry in row:
@@ -129,11 +153,21 @@ def test_C056_score_temperature_divides_before_the_softmax():
 
 
 def test_C069_logits_are_never_under_a_log_probability_name():
-    text = nepit("score", "--json", "--ids", "1 2 3", "--top", "2", "--lowest", "1", "--logprobs-mode",
-                 "raw_logits").text
+    text = nepit(
+        "score",
+        "--json",
+        "--ids",
+        "1 2 3",
+        "--top",
+        "2",
+        "--lowest",
+        "1",
+        "--logprobs-mode",
+        "raw_logits",
+    ).text
     answer = json.loads(text)
     assert answer["logprobs_mode"] == "raw_logits" and "logits" in answer and "top_logits" in answer
-    assert "logprob\"" not in text and "logprobs\"" not in text and "perplexity" not in text
+    assert 'logprob"' not in text and 'logprobs"' not in text and "perplexity" not in text
 
 
 @pytest.mark.parametrize("mode", ["raw", "processed"])
@@ -143,7 +177,9 @@ def test_processed_modes_equal_the_raw_ones_on_given_tokens(mode):
 
 
 def test_C059_sampling_temperature_changes_nothing():
-    requests = [{"prompt": "hello there", "temperature": t, "top_p": 0.5, "max_tokens": 1} for t in (0, 1)]
+    requests = [
+        {"prompt": "hello there", "temperature": t, "top_p": 0.5, "max_tokens": 1} for t in (0, 1)
+    ]
     first, second = answers("score", requests)
     assert {**first, "id": 1} == second
     assert first["logprobs"] == score("hello there")["logprobs"]
@@ -155,7 +191,9 @@ def test_unit_bits():
     for a, b in zip(nats["logprobs"][1:], bits["logprobs"][1:]):
         assert b == pytest.approx(a / math.log(2), rel=1e-6)
     assert bits["total"] == sum(float(np.float32(value)) for value in bits["logprobs"][1:])
-    assert bits["perplexity"] == nats["perplexity"] and bits["bits_per_byte"] == nats["bits_per_byte"]
+    assert (
+        bits["perplexity"] == nats["perplexity"] and bits["bits_per_byte"] == nats["bits_per_byte"]
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 50])
@@ -169,10 +207,19 @@ def test_one_token_and_none():
     one = score("--ids", "5")
     assert one["logprobs"] == [None] and one["n_scored"] == 0 and one["total"] == 0
     assert one["mean"] is None and one["perplexity"] is None and one["bits_per_byte"] is None
-    for arguments in (["score", ""], ["score", "--ids", ""], ["next", ""], ["next", "--ids", " , "]):
+    for arguments in (
+        ["score", ""],
+        ["score", "--ids", ""],
+        ["next", ""],
+        ["next", "--ids", " , "],
+    ):
         assert "at least one token" in refused(*arguments, status=1)
     error = nepit("score", "--json", "--ids", "", status=1).json["error"]
-    assert error["code"] == 400 and error["param"] == "token_ids" and error["type"] == "BadRequestError"
+    assert (
+        error["code"] == 400
+        and error["param"] == "token_ids"
+        and error["type"] == "BadRequestError"
+    )
 
 
 def test_C082_more_tokens_than_the_context_is_an_error_with_both_numbers():
@@ -181,13 +228,24 @@ def test_C082_more_tokens_than_the_context_is_an_error_with_both_numbers():
     assert nepit("score", "--context", "4", "--ids", "1 2 3 4", "--json").json["n_tokens"] == 4
 
 
-@pytest.mark.parametrize("ids, place", [("1 301", 1), ("-1", 0), ("1 2147483647", 1), ("1 2147483648", 1),
-                                        ("1,99999999999999999999", 1), ("1 2 x", 2), ("1.5", 0), ("1 2-3", 1)])
+@pytest.mark.parametrize(
+    "ids, place",
+    [
+        ("1 301", 1),
+        ("-1", 0),
+        ("1 2147483647", 1),
+        ("1 2147483648", 1),
+        ("1,99999999999999999999", 1),
+        ("1 2 x", 2),
+        ("1.5", 0),
+        ("1 2-3", 1),
+    ],
+)
 def test_C177_ids_out_of_range_on_the_command_line(ids, place):
     assert f"token_ids[{place}]" in refused("score", "--ids", "--", ids, status=1)
 
 
-# ---- tables ---------------------------------------------------------------------------------------
+# ---- tables ------------------------------------------------------------------------------------
 
 
 def test_table_golden():
@@ -195,15 +253,33 @@ def test_table_golden():
     assert lines[0] == "   pos  token                                   logprob      rank"
     assert lines[1] == "     0  h                                             -         -"
     assert re.fullmatch(r"     1  \\x0c {33} +-\d+\.\d{4} +\d+", lines[2])
-    assert lines[5] == "" and lines[6].startswith("total  ") and lines[-1].split() == ["conditioning", "none"]
+    assert (
+        lines[5] == ""
+        and lines[6].startswith("total  ")
+        and lines[-1].split() == ["conditioning", "none"]
+    )
 
 
-HOSTILE = ["a b\n\t\r\x07\x1b[31m\x7f", "\u202eabc\u200b\u00a0", "🙂 Việt 漢字", "x" * 500, "e\u0301", "\\n"]
+HOSTILE = [
+    "a b\n\t\r\x07\x1b[31m\x7f",
+    "\u202eabc\u200b\u00a0",
+    "🙂 Việt 漢字",
+    "x" * 500,
+    "e\u0301",
+    "\\n",
+]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-@pytest.mark.parametrize("arguments", [["score", "--top", "3", "--entropy"], ["tokenize"], ["next"],
-                                       ["gather", "--candidates", "1 200 3", "--tail"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["score", "--top", "3", "--entropy"],
+        ["tokenize"],
+        ["next"],
+        ["gather", "--candidates", "1 200 3", "--tail"],
+    ],
+)
 def test_tables_fit_80_columns_and_send_no_control_byte(text, arguments):
     for line in nepit(*arguments, text).text.split("\n"):
         assert len(line) <= 80
@@ -215,18 +291,22 @@ def test_whitespace_is_visible():
     assert "".join(tokens) == "·\\n\\t\\\\"
 
 
-# ---- next -----------------------------------------------------------------------------------------
+# ---- next --------------------------------------------------------------------------------------
 
 
 def test_next():
     answer = nepit("next", "--ids", "1 2 3", "--top", "-1", "--json").json
     row = answer["top_logprobs"]
-    assert [list(entry) for entry in row[:1]] == [["token_id", "token", "logprob", "probability", "rank"]]
+    assert [list(entry) for entry in row[:1]] == [
+        ["token_id", "token", "logprob", "probability", "rank"]
+    ]
     assert len(row) == 301 and [entry["rank"] for entry in row] == list(range(1, 302))
     assert sum(entry["probability"] for entry in row) == pytest.approx(1, abs=1e-6)
     assert answer["mass_not_listed"] == pytest.approx(0, abs=1e-6)
     longer = score("--ids", "1 2 3 9", "--top", "4")["top_logprobs"][3]
-    assert [(e["token_id"], e["logprob"]) for e in longer] == [(e["token_id"], e["logprob"]) for e in row[:4]]
+    assert [(e["token_id"], e["logprob"]) for e in longer] == [
+        (e["token_id"], e["logprob"]) for e in row[:4]
+    ]
     assert len(nepit("next", "hello", "--json").json["top_logprobs"]) == 10
 
 
@@ -238,10 +318,12 @@ def test_next_mass_not_listed():
     assert "mass not listed" in nepit("next", "--ids", "1 2 3").text
 
 
-# ---- tokenize -------------------------------------------------------------------------------------
+# ---- tokenize ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", [b"hello there", b"\xff\xfe a\xf0\x9f\x91", b"\n\n  0.", "漢字 é".encode(), b" "])
+@pytest.mark.parametrize(
+    "text", [b"hello there", b"\xff\xfe a\xf0\x9f\x91", b"\n\n  0.", "漢字 é".encode(), b" "]
+)
 def test_C084_bytes_and_offsets_tile_the_text(text):
     answer = nepit("tokenize", "--json", "-f", "-", text=text).json
     assert b"".join(map(bytes, answer["bytes"])) == text

@@ -18,8 +18,13 @@ ENDLESS = b'{"token_ids":[%s]}\n' % b",".join(b"%d" % (i % 300) for i in range(1
 def on_terminal(arguments, seconds=60, stdin=subprocess.DEVNULL, until=None, **env):
     """What the command writes on a terminal that is its stdout and stderr, and its status."""
     main, side = pty.openpty()
-    process = subprocess.Popen([NEPIT, *map(str, arguments)], stdin=stdin, stdout=side, stderr=side,
-                               env=environment(TERM="xterm", **env))
+    process = subprocess.Popen(
+        [NEPIT, *map(str, arguments)],
+        stdin=stdin,
+        stdout=side,
+        stderr=side,
+        env=environment(TERM="xterm", **env),
+    )
     os.close(side)
     seen, deadline = b"", time.monotonic() + seconds
     while time.monotonic() < deadline and not (until and until in seen):
@@ -62,12 +67,19 @@ def test_no_bar_for_short_work_nor_without_a_terminal():
 
 def endless(*arguments):
     """A command that is fed without end; returns the process and what feeds it."""
-    process = subprocess.Popen([NEPIT, *arguments, "--jsonl", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, env=environment())
+    process = subprocess.Popen(
+        [NEPIT, *arguments, "--jsonl", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
     feed = "import sys\nwhile True: sys.stdout.buffer.write(%r)" % (ENDLESS * 50)
     import sys
 
-    feeder = subprocess.Popen([sys.executable, "-c", feed], stdout=process.stdin, stderr=subprocess.DEVNULL)
+    feeder = subprocess.Popen(
+        [sys.executable, "-c", feed], stdout=process.stdin, stderr=subprocess.DEVNULL
+    )
     process.stdin.close()
     return process, feeder
 
@@ -91,8 +103,12 @@ def test_a_signal_leaves_complete_lines_and_ends_within_a_second(number):
 
 
 def test_ctrl_c_while_waiting_for_input():
-    with subprocess.Popen([NEPIT, "score", "--jsonl", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          env=environment()) as process:
+    with subprocess.Popen(
+        [NEPIT, "score", "--jsonl", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(),
+    ) as process:
         process.stdin.write(b'{"token_ids":[1,2]}\n')
         process.stdin.flush()
         assert process.stdout.readline()
@@ -115,17 +131,32 @@ def test_a_pipe_closed_before_the_first_byte():
     for arguments in (["score", "hello"], ["--help"], ["info"], ["--version"]):
         reader, writer = os.pipe()
         os.close(reader)
-        done = subprocess.run([NEPIT, *arguments], stdout=writer, stderr=subprocess.PIPE, env=environment())
+        done = subprocess.run(
+            [NEPIT, *arguments], stdout=writer, stderr=subprocess.PIPE, env=environment()
+        )
         os.close(writer)
         assert done.returncode == 0 and done.stderr == b""
 
 
-@pytest.mark.parametrize("arguments", [["score", "hello"], ["info"], ["next", "x"], ["tokenize", "x"], ["--help"],
-                                       ["score", "hello", "-o", "/dev/full"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["score", "hello"],
+        ["info"],
+        ["next", "x"],
+        ["tokenize", "x"],
+        ["--help"],
+        ["score", "hello", "-o", "/dev/full"],
+    ],
+)
 def test_a_full_disk_is_an_error(arguments):
     with open("/dev/full", "wb") as full:
-        done = subprocess.run([NEPIT, *arguments], stdout=full, stderr=subprocess.PIPE, env=environment())
-    assert done.returncode == 1 and done.stderr.count(b"\n") == 1 and b"No space left" in done.stderr
+        done = subprocess.run(
+            [NEPIT, *arguments], stdout=full, stderr=subprocess.PIPE, env=environment()
+        )
+    assert (
+        done.returncode == 1 and done.stderr.count(b"\n") == 1 and b"No space left" in done.stderr
+    )
 
 
 def test_output_goes_to_a_file_that_is_whole_or_not_there(tmp_path):
@@ -133,8 +164,9 @@ def test_output_goes_to_a_file_that_is_whole_or_not_there(tmp_path):
     done = nepit("score", "hello", "--json", "-o", out)
     assert done.out == b"" and out.read_bytes() == nepit("score", "hello", "--json").out
     assert stat.S_IMODE(out.stat().st_mode) == 0o666 & ~current_umask()
-    process = subprocess.Popen([NEPIT, "score", "--jsonl", "-", "-o", str(out)], stdin=subprocess.PIPE,
-                               env=environment())
+    process = subprocess.Popen(
+        [NEPIT, "score", "--jsonl", "-", "-o", str(out)], stdin=subprocess.PIPE, env=environment()
+    )
     process.stdin.write(b'{"token_ids":[1,2]}\n')
     process.stdin.flush()
     while len(list(tmp_path.iterdir())) < 2:

@@ -28,7 +28,7 @@ def test_help_fits_80_columns_and_has_an_example(word):
 
 @pytest.mark.parametrize("word", COMMANDS)
 def test_the_example_of_the_help_is_understood(word):
-    """Ids of the example belong to the demo model: with another one only their range may be refused."""
+    """Ids of the example belong to the demo model: another one may refuse their range."""
     import shlex
 
     example = nepit(word, "--help").text.split("Example:\n")[1]
@@ -36,48 +36,51 @@ def test_the_example_of_the_help_is_understood(word):
     assert nepit(*arguments, status=None).status in (0, 1)
 
 
-@pytest.mark.parametrize("arguments, expected", [
-    (["scroe"], "did you mean score?"),
-    (["frobnicate"], "nepit alone lists them"),
-    (["score", "--tpo", "3", "x"], "did you mean --top?"),
-    (["score", "--entorpy", "x"], "did you mean --entropy?"),
-    (["score", "--no-add-special-token", "x"], "did you mean --no-add-special-tokens?"),
-    (["score", "-z", "x"], "unknown option"),
-    (["score", "-5"], "-- stands before a text that begins with -"),
-    (["score", "--tail", "x"], "belongs to another command"),
-    (["score", "--top", "x", "y"], "a whole number is expected: x (--top)"),
-    (["score", "--top", "1.5", "y"], "a whole number is expected"),
-    (["score", "--top", "", "y"], "a whole number is expected"),
-    (["score", "--top", " 1", "y"], "a whole number is expected"),
-    (["score", "--top", "99999999999999999999", "y"], "a whole number is expected"),
-    (["score", "--top", "-2", "y"], "must lie between -1 and"),
-    (["score", "--start", "-1", "y"], "must lie between 0 and"),
-    (["score", "--lowest", "0", "y"], "must lie between 1 and"),
-    (["score", "--threads=0", "y"], "must lie between 1 and"),
-    (["score", "--context", "0", "y"], "must lie between 1 and"),
-    (["score", "--max-memory", "1X", "y"], "a size such as"),
-    (["score", "--max-memory", "-1", "y"], "a size such as"),
-    (["score", "--max-memory", "1e300", "y"], "a size such as"),
-    (["score", "--json=1", "x"], "takes no value"),
-    (["score", "-m"], "a value is missing"),
-    (["score", "--profile", "bf16", "x"], "one of these is expected: f32: bf16 (--profile)"),
-    (["score", "--cpu", "sse9", "x"], "sse9 (--cpu)"),
-    (["score", "--condition", "eos", "x"], "one of these is expected: bos, none"),
-    (["score", "--unit", "bans", "x"], "one of these is expected: nats, bits"),
-    (["score", "--condition", "bos", "--add-special-tokens", "x"], "not both (--condition)"),
-    (["score"], "no text"),
-    (["score", "a", "b"], "one text is expected"),
-    (["score", "a", "-f", "b"], "one input only"),
-    (["score", "-f", "/nonexistent"], "(/nonexistent)"),
-    (["score", "--jsonl", "/nonexistent"], "(/nonexistent)"),
-    (["gather"], "nothing to score"),
-    (["gather", "--prompt", "x", "--candidates", "1"], "go together"),
-    (["gather", "--response", "x", "--candidates", "1"], "go together"),
-    (["gather", "--ids", "1 2", "--candidates", "@/nonexistent"], "(/nonexistent)"),
-    (["gather", "--ids", "1 2", "--candidates", "1", "--resume"], "-o OUT.npz"),
-    (["gather", "--jsonl", "-", "--candidates", "1", "-o", "x.npy"], "one request"),
-    (["info", "text"], "takes no text"),
-])
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        (["scroe"], "did you mean score?"),
+        (["frobnicate"], "nepit alone lists them"),
+        (["score", "--tpo", "3", "x"], "did you mean --top?"),
+        (["score", "--entorpy", "x"], "did you mean --entropy?"),
+        (["score", "--no-add-special-token", "x"], "did you mean --no-add-special-tokens?"),
+        (["score", "-z", "x"], "unknown option"),
+        (["score", "-5"], "-- stands before a text that begins with -"),
+        (["score", "--tail", "x"], "belongs to another command"),
+        (["score", "--top", "x", "y"], "a whole number is expected: x (--top)"),
+        (["score", "--top", "1.5", "y"], "a whole number is expected"),
+        (["score", "--top", "", "y"], "a whole number is expected"),
+        (["score", "--top", " 1", "y"], "a whole number is expected"),
+        (["score", "--top", "99999999999999999999", "y"], "a whole number is expected"),
+        (["score", "--top", "-2", "y"], "must lie between -1 and"),
+        (["score", "--start", "-1", "y"], "must lie between 0 and"),
+        (["score", "--lowest", "0", "y"], "must lie between 1 and"),
+        (["score", "--threads=0", "y"], "must lie between 1 and"),
+        (["score", "--context", "0", "y"], "must lie between 1 and"),
+        (["score", "--max-memory", "1X", "y"], "a size such as"),
+        (["score", "--max-memory", "-1", "y"], "a size such as"),
+        (["score", "--max-memory", "1e300", "y"], "a size such as"),
+        (["score", "--json=1", "x"], "takes no value"),
+        (["score", "-m"], "a value is missing"),
+        (["score", "--profile", "bf16", "x"], "one of these is expected: f32: bf16 (--profile)"),
+        (["score", "--cpu", "sse9", "x"], "sse9 (--cpu)"),
+        (["score", "--condition", "eos", "x"], "one of these is expected: bos, none"),
+        (["score", "--unit", "bans", "x"], "one of these is expected: nats, bits"),
+        (["score", "--condition", "bos", "--add-special-tokens", "x"], "not both (--condition)"),
+        (["score"], "no text"),
+        (["score", "a", "b"], "one text is expected"),
+        (["score", "a", "-f", "b"], "one input only"),
+        (["score", "-f", "/nonexistent"], "(/nonexistent)"),
+        (["score", "--jsonl", "/nonexistent"], "(/nonexistent)"),
+        (["gather"], "nothing to score"),
+        (["gather", "--prompt", "x", "--candidates", "1"], "go together"),
+        (["gather", "--response", "x", "--candidates", "1"], "go together"),
+        (["gather", "--ids", "1 2", "--candidates", "@/nonexistent"], "(/nonexistent)"),
+        (["gather", "--ids", "1 2", "--candidates", "1", "--resume"], "-o OUT.npz"),
+        (["gather", "--jsonl", "-", "--candidates", "1", "-o", "x.npy"], "one request"),
+        (["info", "text"], "takes no text"),
+    ],
+)
 def test_wrong_use_is_one_line_and_status_2(arguments, expected):
     assert expected in refused(*arguments)
 
@@ -110,7 +113,9 @@ def test_options_take_values_in_every_form():
     for arguments in (["--top=2"], ["--top", "2"]):
         assert nepit("score", *arguments, "--json", "hello").out == plain
     for arguments in (["-m", LLAMA], [f"-m{LLAMA}"], ["--model", LLAMA], [f"--model={LLAMA}"]):
-        assert nepit("score", *arguments, "--json", "--top=2", "hello", NEPIT_MODEL="/x").out == plain
+        assert (
+            nepit("score", *arguments, "--json", "--top=2", "hello", NEPIT_MODEL="/x").out == plain
+        )
     assert nepit("score", "--json", "--top=3", "--top=2", "hello").out == plain
 
 
@@ -164,5 +169,17 @@ def test_threads_and_chunks_do_not_change_a_byte():
     for threads in ("1", "2", "3"):
         for chunk in ("1", "3", "512"):
             more = {"NEPIT_CHUNK_ROWS": chunk, "NEPIT_OVERSUBSCRIBE": "1"}
-            assert nepit("score", "--json", "--top", "3", "--entropy", "--threads", threads,
-                         "hello there, world", **more).out == plain
+            assert (
+                nepit(
+                    "score",
+                    "--json",
+                    "--top",
+                    "3",
+                    "--entropy",
+                    "--threads",
+                    threads,
+                    "hello there, world",
+                    **more,
+                ).out
+                == plain
+            )
