@@ -1,9 +1,10 @@
 /*
- * dequant.c - the f32 value of every stored weight: each type by its own formula, one f32 rounding per
- * written operation.
+ * dequant.c - the f32 value of every stored weight: each type by its own formula, one f32 rounding
+ * per written operation.
  *
- * Blocks hold 32 weights; d and m are f16, little-endian (as the machine). q is a nibble; element j < 16
- * lies in the low half of byte j, element j + 16 in its high half. The fifth bit of element j is bit j of qh.
+ * Blocks hold 32 weights; d and m are f16, little-endian (as the machine). q is a nibble: element
+ * j < 16 lies in the low half of byte j, element j + 16 in its high half. The fifth bit of element
+ * j is bit j of qh.
  *
  *   Q4_0  [d 2][q 16]            (q - 8) d            Q5_0  [d 2][qh 4][q 16]         (q - 16) d
  *   Q4_1  [d 2][m 2][q 16]       q d + m              Q5_1  [d 2][m 2][qh 4][q 16]    q d + m
@@ -28,8 +29,9 @@ static float float_of(uint32_t u)
     return x;
 }
 
-/* Exact, and without a branch. Exponent and mantissa are moved to their places in an f32, where 2^112 makes
- * up for the bias, subnormals too; infinities and NaN then need all bits of the exponent. */
+/* Exact, and without a branch. Exponent and mantissa are moved to their places in an f32, where
+ * 2^112 makes up for the bias, subnormals too; infinities and NaN then need all bits of the
+ * exponent. */
 static float half_to_float(uint32_t h)
 {
     uint32_t magnitude = h & 0x7fff;

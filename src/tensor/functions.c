@@ -1,9 +1,11 @@
 /*
- * functions.c - exp, log, sin, cos, tanh, erf and their kin, each as one written sequence of operations.
+ * functions.c - exp, log, sin, cos, tanh, erf and their kin, each as one written sequence of
+ * operations.
  *
- * The surprise: only the f32 exp computes in f32, since softmax and SiLU are hot. The others compute in f64
- * and round once, which makes them right in all but a few of a billion cases and short to read: sin and
- * cos reduce huge arguments exactly, by 96 bits of 2/pi that begin where multiples of 4 end.
+ * The surprise: only the f32 exp computes in f32, since softmax and SiLU are hot. The others
+ * compute in f64 and round once, which makes them right in all but a few of a billion cases and
+ * short to read: sin and cos reduce huge arguments exactly, by 96 bits of 2/pi that begin where
+ * multiples of 4 end.
  */
 #include "tensor/functions.h"
 #include <math.h>
@@ -37,7 +39,8 @@ static double double_of(uint64_t u)
     return x;
 }
 
-/* 2^n = 2^h 2^(n - h), h = floor(n / 2), so that both factors are normal and only the last product rounds. */
+/* 2^n = 2^h 2^(n - h), h = floor(n / 2), so that both factors are normal and only the last product
+ * rounds. */
 float exp32(float x)
 {
     x = EXP32_MIN > x ? EXP32_MIN : x;
@@ -117,7 +120,7 @@ double log1p64(double x)
     return u > 0 && u < INFINITY ? log64(u) + lost / u : log64(u);
 }
 
-/* log(base) is taken in two doubles: its error is multiplied by exponent * log(base) in the result. */
+/* log(base) is taken in two doubles: its error is multiplied by exponent * log(base) at the end. */
 double pow64(double base, double exponent)
 {
     double f, k = log_split(base, &f);
@@ -136,8 +139,9 @@ float log32(float x)
     return (float)log64(x);
 }
 
-/* x = quadrant pi/2 + r, |r| <= pi/4, for finite x; |x| = m 2^e with a whole m of 24 bits. The window holds the
- * bits of 2/pi of weight 2^(1 - e) and less: what lies above gives multiples of 4, what lies below m 2^-94. */
+/* x = quadrant pi/2 + r, |r| <= pi/4, for finite x; |x| = m 2^e with a whole m of 24 bits. The
+ * window holds the bits of 2/pi of weight 2^(1 - e) and less: what lies above gives multiples of 4,
+ * what lies below m 2^-94. */
 static unsigned reduce(float x, double *r)
 {
     static const uint32_t two_over_pi[] = {0,          0xa2f9836e, 0x4e441529,
@@ -213,8 +217,8 @@ float tanh32(float x)
     return (float)(a < 0x1p-10 ? d * (1 - d * d / 3) : copysign((1 - e) / (1 + e), d));
 }
 
-/* erfc(x) = t exp(P(t) - x^2), t = 1 / (1 + x/2), x >= 0; relative error 5e-14 up to x = 10.5, where the f32
- * answers have long underflown. P fits log(erfcx(x) / t) at Chebyshev's points. */
+/* erfc(x) = t exp(P(t) - x^2), t = 1 / (1 + x/2), x >= 0; relative error 5e-14 up to x = 10.5,
+ * where the f32 answers have long underflown. P fits log(erfcx(x) / t) at Chebyshev's points. */
 static double erfc64(double x)
 {
     static const double c[] = {-0x1.6bae5bf2bc27ap-3, 0x1.1c503503dc0dbp+1,  -0x1.9d61f1796ad3dp+3,

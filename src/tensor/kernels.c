@@ -1,6 +1,6 @@
 /*
- * kernels.c - which table of kernels runs. A level that was not built for this platform falls back to the
- * next lower one, which gives the same bits.
+ * kernels.c - which table of kernels runs. A level that was not built for this platform falls back
+ * to the next lower one, which gives the same bits.
  */
 #include "tensor/levels.h"
 

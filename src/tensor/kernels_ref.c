@@ -1,8 +1,9 @@
 /*
- * kernels_ref.c - the kernels as plain loops that read like their formulas: the definition of every bit.
+ * kernels_ref.c - the kernels as plain loops that read like their formulas: the definition of every
+ * bit.
  *
- * Nothing here is made fast. Minima and maxima are written as comparisons whose outcome for NaN is fixed (a
- * NaN never wins a maximum, and reaches the result through the sum instead).
+ * Nothing here is made fast. Minima and maxima are written as comparisons whose outcome for NaN is
+ * fixed (a NaN never wins a maximum, and reaches the result through the sum instead).
  */
 #include "tensor/functions.h"
 #include "tensor/levels.h"

@@ -1,13 +1,14 @@
 /*
- * kernels_tpl.h - the bodies of the kernels, written once over the vocabulary of vec_<isa>.h and compiled
- * for each instruction set by isa/kernels_<isa>.c, which defines before it includes this file:
+ * kernels_tpl.h - the bodies of the kernels, written once over the vocabulary of vec_<isa>.h and
+ * compiled by isa/kernels_<isa>.c, which defines before it includes this file:
  *
- *   WIDE_TILES(X)   X(rows, tiles) for the numbers of rows that take several tiles side by side, so that
- *                   their sums hide the latency of fma and still fit the registers
+ *   WIDE_TILES(X)    X(rows, tiles) for the numbers of rows that take several tiles side by side,
+ *                    so that their sums hide the latency of fma and still fit the registers
  *   LEVEL, LEVEL_NAME, LEVEL_TABLE
  *
- * Lanes hold different outputs, so each output's sum is the one of kernels_ref.c. The sums of a block of 128 k
- * live in registers, which is why the rows of a tile are expanded by macros: compilers spill arrays.
+ * Lanes hold different outputs, so each output's sum is the one of kernels_ref.c. The sums of a
+ * block of 128 k live in registers, which is why the rows of a tile are expanded by macros: compilers
+ * spill arrays.
  */
 #include "tensor/functions.h"
 #include "tensor/levels.h"
@@ -15,11 +16,12 @@
 #include <string.h>
 
 #define MAX_ROWS 6 /* of a block of rows */
-#define PREFETCH_ROWS \
-    3 /* so many rows leave time to fetch the next tiles; fewer wait for memory anyway */
+/* So many rows leave time to fetch the next tiles; fewer wait for memory anyway. */
+#define PREFETCH_ROWS 3
 
-/* One block of K: x [rows][depth] times `tiles` tiles, whose k = 0..63 begin at w[0] and 64..127 at w[1], each
- * `stride` floats after the one before it. Adds the sums to y, or to +0 where `first`. */
+/* One block of K: x [rows][depth] times `tiles` tiles, whose k = 0..63 begin at w[0] and 64..127 at
+ * w[1], each `stride` floats after the one before it. Adds the sums to y, or to
+ * +0 where `first`. */
 typedef void tile_fn(const float *x, size_t ldx, const float *const w[2], size_t stride,
                      size_t depth, float *y, size_t ldy, bool first);
 
@@ -94,7 +96,7 @@ static const struct {
     size_t n_tiles;
 } wide_fns[MAX_ROWS + 1] = {WIDE_TILES(WIDE_ROW)};
 
-/* One block of K of y[r][c], c < n_cols. A tile of weights stays in L1 while the blocks of rows pass. */
+/* One block of K, all rows and columns. A tile of weights stays in L1 while the rows pass. */
 struct block {
     size_t n_rows, ldx, ldy, n_cols, stride, depth;
     const float *x, *w[2];
@@ -116,7 +118,7 @@ static void run_rows(const struct block *b, size_t tile, size_t n_tiles, float *
     }
 }
 
-/* The columns of the last tile that exist, of at most MAX_ROWS rows: the tile would write beyond them. */
+/* The last tile, where it has columns beyond n_cols: summed aside, then its own columns copied. */
 static void run_ragged(const struct block *b, size_t tile)
 {
     float sums[MAX_ROWS][TILE];

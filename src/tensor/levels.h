@@ -1,4 +1,5 @@
-/* levels.h - the tables of kernels, one per instruction set (isa/). New level: one line here, one in kernels.c. */
+/* levels.h - the tables of kernels, one per instruction set (isa/). New level: one line here, one
+ * in kernels.c. */
 #ifndef TENSOR_LEVELS_H
 #define TENSOR_LEVELS_H
 

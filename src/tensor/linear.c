@@ -1,8 +1,8 @@
 /*
  * linear.c - packing weights into panels, and linear layers over all threads.
  *
- * The work is cut in units of one panel and one chunk of rows; a chunk's rows stay in L2 while the panels pass.
- * How it is cut changes only who computes an output, never a bit of it.
+ * The work is cut in units of one panel and one chunk of rows; a chunk's rows stay in L2 while the
+ * panels pass. How it is cut changes only who computes an output, never a bit of it.
  */
 #include "tensor/linear.h"
 #include "base/arena.h"
@@ -99,8 +99,9 @@ static void panel_columns(const struct linear_job *job, size_t panel, size_t n_c
     add_bias(job, end - begin, y, panel * PANEL, n_cols);
 }
 
-/* Columns from tile `tile` on, tile > 0. The tiles of one block of K lie like a narrower panel of that depth, so
- * each block is a GEMM of its own, whose sums are added in the order of the blocks: the same bits. */
+/* Columns from tile `tile` on, tile > 0. The tiles of one block of K lie like a narrower panel of
+ * that depth, so each block is a GEMM of its own, whose sums are added in the order of the blocks:
+ * the same bits. */
 static void tile_columns(const struct linear_job *job, size_t panel, size_t tile, size_t n_cols,
                          size_t begin, size_t end)
 {

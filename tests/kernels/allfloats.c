@@ -3,9 +3,10 @@
  *
  *     allfloats [--stride N] [part of a function's name]
  *
- * Steps through the 2^32 bit patterns by N (default 1). Each answer of kernels_ref.c is judged by libm in f64 (good
- * to 2^-28 of an f32 ulp), or in long double where f64 cannot tell how to round; each level's must be its
- * very bits. An answer that is not the rounded true value counts as misrounded.
+ * Steps through the 2^32 bit patterns by N (default 1). Each answer of kernels_ref.c is judged by
+ * libm in f64 (good to 2^-28 of an f32 ulp), or in long double where f64 cannot tell how to round;
+ * each level's must be its very bits. An answer that is not the rounded true value counts as
+ * misrounded.
  */
 #include "kcheck.h"
 #include <math.h>

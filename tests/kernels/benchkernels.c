@@ -1,6 +1,6 @@
 /*
- * benchkernels.c - times kernels on one thread, in processor time, the best of several, since the machine may be
- * busy with other things.
+ * benchkernels.c - times kernels on one thread, in processor time, the best of several, since the
+ * machine may be busy with other things.
  */
 #include "benchkernels.h"
 #include "kcheck.h"

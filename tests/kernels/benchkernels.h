@@ -2,8 +2,8 @@
 #ifndef TESTS_BENCHKERNELS_H
 #define TESTS_BENCHKERNELS_H
 
-/* Prints one line per kernel whose name contains `pattern`; the GEMM as a fraction of the fma peak that was
- * measured right before. */
+/* Prints one line per kernel whose name contains `pattern`; the GEMM as a fraction of the fma peak
+ * that was measured right before. */
 void bench_kernels(const char *pattern);
 
 #endif

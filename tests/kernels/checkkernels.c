@@ -1,10 +1,11 @@
 /*
- * checkkernels.c - every kernel at every level against the plain loops of kernels_ref.c, bit by bit.
+ * checkkernels.c - every kernel at every level against the plain loops of kernels_ref.c, bit by
+ * bit.
  *
  *     checkkernels [--bench] [part of a kernel's name]
  *
- * Sizes run over the edges of lanes, tiles, pages and blocks; operands end at a guard page. A last check puts
- * a dot product with lanes along K in the place of the GEMM: it must be caught.
+ * Sizes run over the edges of lanes, tiles, pages and blocks; operands end at a guard page. A last
+ * check puts a dot product with lanes along K in the place of the GEMM: it must be caught.
  */
 #include "kcheck.h"
 #include "benchkernels.h"
@@ -21,7 +22,8 @@ static void verdict(bool ok, const struct kernels *k, const char *what, size_t a
     if (!ok && !quiet) printf("FAILED %s %s (%zu, %zu, %zu)\n", k->name, what, a, b, c);
 }
 
-/* All answers that were asked for, NaN as one value: a change of any bit, or of a compiler's mind, shows. */
+/* All answers that were asked for, NaN as one value: a change of any bit, or of a compiler's mind,
+ * shows. */
 #define ANSWERS 0xe2954b1e12d468dfu
 static uint64_t answers = 14695981039346656037u;
 

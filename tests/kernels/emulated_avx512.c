@@ -1,6 +1,7 @@
 /*
- * emulated_avx512.c - the AVX-512 kernels on a machine without AVX-512, through SIMDe, as one more level of the
- * kernel tests. The few intrinsics that SIMDe lacks are written here from Intel's definitions.
+ * emulated_avx512.c - the AVX-512 kernels on a machine without AVX-512, through SIMDe, as one more
+ * level of the kernel tests. The few intrinsics that SIMDe lacks are written here from Intel's
+ * definitions.
  */
 #pragma GCC diagnostic ignored "-Wpedantic"
 #pragma GCC diagnostic ignored "-Wundef"

@@ -1,6 +1,7 @@
 /*
- * kernels_avx2.c - the kernels for AVX2 with FMA. 16 registers: a block of 6 rows takes one tile (12 sums, two
- * vectors of weights, one of x); fewer rows take more tiles, for 8 to 12 sums in flight.
+ * kernels_avx2.c - the kernels for AVX2 with FMA. 16 registers: a block of 6 rows takes one tile
+ * (12 sums, two vectors of weights, one of x); fewer rows take more tiles, for 8 to 12 sums in
+ * flight.
  */
 #include "tensor/isa/vec_avx2.h"
 

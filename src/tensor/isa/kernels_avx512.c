@@ -1,6 +1,7 @@
 /*
- * kernels_avx512.c - the kernels for AVX-512. 32 registers: a block of 6 rows takes all four tiles of a panel
- * (24 sums, four vectors of weights, one of x), so that each value of x is loaded once per panel.
+ * kernels_avx512.c - the kernels for AVX-512. 32 registers: a block of 6 rows takes all four tiles
+ * of a panel (24 sums, four vectors of weights, one of x), so that each value of x is loaded once
+ * per panel.
  */
 #include "tensor/isa/vec_avx512.h"
 

@@ -1,6 +1,7 @@
 /*
- * vec_avx2.h - the vocabulary of kernels_tpl.h in AVX2 and FMA: 16 lanes of f32 (v_) and of f64 (d_), lane i
- * standing for output, or element, i. Comparisons with NaN are false; select(a, b) takes b where they are.
+ * vec_avx2.h - the vocabulary of kernels_tpl.h in AVX2 and FMA: 16 lanes of f32 (v_) and of f64
+ * (d_), lane i standing for output, or element, i. Comparisons with NaN are false; select(a, b)
+ * takes b where they are.
  */
 #ifndef TENSOR_VEC_AVX2_H
 #define TENSOR_VEC_AVX2_H
@@ -206,7 +207,8 @@ VEC d16 d_select_less(d16 x, d16 y, d16 yes, d16 no) /* x < y ? yes : no */
     return (d16){less4(x.a, y.a, yes.a, no.a), less4(x.b, y.b, yes.b, no.b),
                  less4(x.c, y.c, yes.c, no.c), less4(x.d, y.d, yes.d, no.d)};
 }
-/* p 2^n, n <= 0 the whole number in the low bits of t: exact times 2^(n + 64), then rounded by 2^-64. */
+/* p 2^n, n <= 0 the whole number in the low bits of t: exact times 2^(n + 64), then rounded by
+ * 2^-64. */
 VEC __m256d scale4(__m256d p, __m256d t)
 {
     __m256i bits = _mm256_add_epi64(_mm256_castpd_si256(t), _mm256_set1_epi64x(1023 + 64));

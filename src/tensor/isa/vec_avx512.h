@@ -1,7 +1,7 @@
 /*
- * vec_avx512.h - the vocabulary of kernels_tpl.h in AVX-512 (F, BW, DQ, VL): 16 lanes of f32 (v_) and of f64
- * (d_). Comparisons with NaN are false. VEC_INTRINSICS names another header than the compiler's, so that
- * a test can run these sequences on a machine that lacks the instructions.
+ * vec_avx512.h - the vocabulary of kernels_tpl.h in AVX-512 (F, BW, DQ, VL): 16 lanes of f32 (v_)
+ * and of f64 (d_). Comparisons with NaN are false. VEC_INTRINSICS names another header than the
+ * compiler's, so that a test can run these sequences on a machine that lacks the instructions.
  */
 #ifndef TENSOR_VEC_AVX512_H
 #define TENSOR_VEC_AVX512_H
@@ -186,7 +186,8 @@ VEC d16 d_select_less(d16 x, d16 y, d16 yes, d16 no) /* x < y ? yes : no */
     return (d16){_mm512_mask_blend_pd(_mm512_cmp_pd_mask(x.a, y.a, _CMP_LT_OQ), no.a, yes.a),
                  _mm512_mask_blend_pd(_mm512_cmp_pd_mask(x.b, y.b, _CMP_LT_OQ), no.b, yes.b)};
 }
-/* p 2^n, n <= 0 the whole number in the low bits of t: exact times 2^(n + 64), then rounded by 2^-64. */
+/* p 2^n, n <= 0 the whole number in the low bits of t: exact times 2^(n + 64), then rounded by
+ * 2^-64. */
 VEC __m512d scale8(__m512d p, __m512d t)
 {
     __m512i bits = _mm512_add_epi64(_mm512_castpd_si512(t), _mm512_set1_epi64(1023 + 64));
