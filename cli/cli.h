@@ -72,6 +72,9 @@ void complain_error(const char *what, const np_error *err);
 /* ---- workplace.c: opens what a command needs; a status but EXIT_DONE was complained about --- */
 
 int workplace_open_model(struct cli *cli);
+
+/* hubcache.c: `name` itself when it is a path, else its folder in the local Hugging Face cache. */
+const char *model_find(const char *name, char path[4096]);
 int workplace_open_engine(struct cli *cli); /* from here on Ctrl-C cancels the running call */
 void workplace_close(struct cli *cli);
 int workplace_signal(void); /* the signal that asked for an end, 0 for none */

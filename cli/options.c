@@ -45,7 +45,7 @@ struct option {
 
 static const struct option table[] = {
     {"model", 'm', FOR_ALL, KIND_TEXT, AT(model), "PATH",
-     ".gguf file, or model folder ($NEPIT_MODEL)", 0, 0, NULL},
+     ".gguf file, folder, or name ($NEPIT_MODEL)", 0, 0, NULL},
     {"file", 'f', FOR_TEXT, KIND_TEXT, AT(file), "FILE", "the text (-: standard input)", 0, 0,
      NULL},
     {"ids", 0, FOR_TEXT, KIND_SET, AT(ids), NULL, "the text is ids, by spaces or commas", 1, 0,

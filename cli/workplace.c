@@ -48,8 +48,9 @@ static uint64_t env_number(const char *name)
 int workplace_open_model(struct cli *cli)
 {
     const struct options *options = &cli->options;
-    const char *path = options->model ? options->model : getenv("NEPIT_MODEL");
-    if (!path || !*path) {
+    const char *name = options->model ? options->model : getenv("NEPIT_MODEL");
+    char path[4096];
+    if (!name || !*name) {
         complain("model", "none is named; give -m PATH or set NEPIT_MODEL");
         return EXIT_USAGE;
     }
@@ -63,7 +64,7 @@ int workplace_open_model(struct cli *cli)
                             .progress_user = &progress};
     np_error err = {0};
     double began_s = seconds_now();
-    np_status status = np_model_open(path, &how, &cli->model, &err);
+    np_status status = np_model_open(model_find(name, path), &how, &cli->model, &err);
     progress_end(&progress);
     cli->load_s = seconds_now() - began_s;
     if (status != NP_OK) {

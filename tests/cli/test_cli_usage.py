@@ -103,6 +103,18 @@ def test_a_model_that_does_not_open_is_status_3(path):
     assert path in refused("score", "-m", path, "x", status=3)
 
 
+def test_a_name_is_found_in_the_local_cache(tmp_path):
+    cache = tmp_path / "hub" / "models--some--model"
+    (cache / "refs").mkdir(parents=True)
+    (cache / "refs" / "main").write_text("0123abcd\n")
+    (cache / "snapshots").mkdir()
+    (cache / "snapshots" / "0123abcd").symlink_to(MODELS / "llama-tied-f32")
+    info = nepit("info", "-m", "some/model", "--json", HF_HOME=str(tmp_path)).json
+    assert info["model"].endswith("/snapshots/0123abcd")
+    for name in ("some/other", "../some/model", "some/model/x"):
+        assert name in refused("info", "-m", name, status=3, HF_HOME=str(tmp_path))
+
+
 def test_max_memory_is_refused_up_front_with_both_numbers():
     line = refused("score", "--max-memory", "1K", "x", status=3)
     assert "1024" in line and re.search(r"\d{5,}", line)
