@@ -234,10 +234,32 @@ JUNIT = """<testsuites><testsuite>
 </testsuite></testsuites>"""
 
 
-def test_the_runner_counts(tmp_path):
+CMOCKA = """<testsuites><testsuite>
+<testcase name="unit"><failure/><system-out>[==========] Running 4 test(s).
+[ RUN      ] one
+[       OK ] one
+[ RUN      ] two
+[       OK ] two
+[ RUN      ] three
+[ RUN      ] four
+</system-out><system-err>[  FAILED  ] three
+[  SKIPPED ] four
+[  FAILED  ] 1 test(s), listed below:
+[  FAILED  ] three
+</system-err></testcase>
+<testcase name="crash"><failure/><system-out>[       OK ] five
+</system-out></testcase>
+</testsuite></testsuites>"""
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [(JUNIT, "1 passed, 2 failed, 1 skipped"), (CMOCKA, "3 passed, 2 failed, 1 skipped")],
+)
+def test_the_runner_counts(tmp_path, text, expected):
     runner = load("run_tests")
-    path = make_tree(tmp_path, {"a.xml": JUNIT}) / "a.xml"
-    assert str(runner.count_junit(path)) == "1 passed, 2 failed, 1 skipped"
+    path = make_tree(tmp_path, {"a.xml": text}) / "a.xml"
+    assert str(runner.count_junit(path)) == expected
 
 
 def test_the_runner_loses_no_crash(tmp_path):

@@ -8,6 +8,7 @@ which counts as one test, or a runner (meson, pytest) that leaves a JUnit file, 
 are counted. A runner that fails without a failed test in its file counts as one failure.
 """
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -57,7 +58,7 @@ def build(folder, *options, env=None, needs=""):
 
 
 def meson_tests(folder, env=None):
-    command = ["meson", "test", "-C", folder, "--no-rebuild", "--print-errorlogs"]
+    command = ["meson", "test", "-C", folder, "--no-rebuild", "--print-errorlogs", "-t", "4"]
     junit = f"{folder}/meson-logs/testlog.junit.xml"
     return Step(f"meson test {folder}", command, junit, env or {})
 
@@ -109,16 +110,32 @@ TIERS = {
 }
 
 
+def count_cmocka(output):
+    """One meson test is a cmocka program of many tests, each with a line of its own in the output."""
+    def named(word):
+        return set(re.findall(rf"^\[ *{word} *\] (\w+)$", output, re.M))
+
+    for name in sorted(named("SKIPPED")):
+        print(f"skipped: {name}")
+    return Counts(len(named("OK")), len(named("FAILED")), len(named("SKIPPED")))
+
+
+def count_case(case):
+    tags = {child.tag for child in case}
+    counts = count_cmocka("\n".join(case.findtext(tag) or "" for tag in ("system-out", "system-err")))
+    if tags & {"failure", "error"}:
+        counts.failed = counts.failed or 1
+    elif "skipped" in tags:
+        counts.skipped += 1
+    elif not counts.passed + counts.skipped:
+        counts.passed = 1
+    return counts
+
+
 def count_junit(path):
     counts = Counts()
     for case in ElementTree.parse(path).iter("testcase"):
-        tags = {child.tag for child in case}
-        if tags & {"failure", "error"}:
-            counts.failed += 1
-        elif "skipped" in tags:
-            counts.skipped += 1
-        else:
-            counts.passed += 1
+        counts.add(count_case(case))
     return counts
 
 
