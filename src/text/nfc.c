@@ -3,7 +3,8 @@
  *
  * A character that neither changes nor joins what stands before it ("safe", from the table of unicode.h) starts
  * a stretch of its own. Stretches with an unsafe character are decomposed, ordered and composed by utf8proc;
- * all else is copied.
+ * all else is copied, and so is what Unicode 9.0 did not know, whatever version utf8proc is: then ids do not
+ * depend on it, and are those of `tokenizers`, whose normaliser stopped there.
  *
  * Surprise: the marks of a stretch are put in order here, by counting. utf8proc's own sort takes quadratic time,
  * and a megabyte of accents on one letter is a text like any other.
@@ -23,18 +24,19 @@ void nfc_free(struct nfc *nfc)
 }
 
 /* The end of the stretch that begins at `at`; *unsafe: whether it may change. A byte that is not UTF-8 is a
- * stretch. */
+ * stretch, and so is a safe character that nothing joins. */
 static size_t stretch_end(const char *text, size_t n, size_t at, bool *unsafe)
 {
     uint32_t c;
-    size_t begin = at, length = utf8_read(text + at, n - at, &c);
-    *unsafe = false;
-    while (length && (at == begin || unicode_info(c) & UNICODE_NFC_UNSAFE)) {
-        *unsafe = *unsafe || unicode_info(c) & UNICODE_NFC_UNSAFE;
-        at += length;
-        length = at < n ? utf8_read(text + at, n - at, &c) : 0;
+    size_t length = utf8_read(text + at, n - at, &c);
+    *unsafe = length && unicode_info(c) & UNICODE_NFC_UNSAFE;
+    if (!length) return at + 1;
+    if (!*unsafe && !(unicode_info(c) & UNICODE_NFC_STARTS)) return at + length;
+    for (at += length; at < n && (length = utf8_read(text + at, n - at, &c)) != 0; at += length) {
+        if (!(unicode_info(c) & UNICODE_NFC_UNSAFE)) break;
+        *unsafe = true;
     }
-    return at == begin ? begin + 1 : at;
+    return at;
 }
 
 /* Every character becomes at most 4. */

@@ -52,6 +52,9 @@ static np_status copy_tokens(struct tokenizer *tokenizer, const struct recipe *r
         const struct recipe_token *from = &recipe->tokens[i];
         if (!from->text) continue;
         bool written = alphabet_decode(from->text, from->n_bytes, bytes, &tokens[i].n_bytes);
+        if (written && from->flags & TOKEN_ADDED && from->flags & TOKEN_IN_MODEL && tokens[i].n_bytes != from->n_bytes)
+            return error_set(err, NP_EUNSUPPORTED, recipe->where, NO_OFFSET,
+                             "added token %zu stands for two texts: its own, and that of a token of the model", i);
         tokenizer->flags[i] = (uint8_t)from->flags;
         if (!written || (from->flags & TOKEN_ADDED && tokens[i].n_bytes != from->n_bytes)) {
             tokens[i].n_bytes = from->n_bytes;

@@ -29,7 +29,7 @@ size_t utf8_write(uint32_t c, char out[4])
 
 static uint8_t class_of(uint32_t c)
 {
-    return c < 0x80 ? (uint8_t)c : (uint8_t)CLASS_OF(unicode_info(c) & ~UNICODE_NFC_UNSAFE);
+    return c < 0x80 ? (uint8_t)c : (uint8_t)CLASS_OF(unicode_info(c) & UNICODE_CLASS_MASK);
 }
 
 size_t unicode_classes(const char *text, size_t n, uint8_t *classes)
@@ -47,7 +47,7 @@ size_t unicode_classes(const char *text, size_t n, uint8_t *classes)
 enum unicode_class class_category(uint8_t cls)
 {
     static const enum unicode_class singles[] = {UC_CC, UC_LL, UC_LU, UC_INVALID};
-    if (cls < 0x80) return (enum unicode_class)(unicode_info(cls) & ~UNICODE_NFC_UNSAFE);
+    if (cls < 0x80) return (enum unicode_class)(unicode_info(cls) & UNICODE_CLASS_MASK);
     int uc = cls & 0x7F;
     if (uc >= UC_INVALID) return UC_INVALID;
     return uc < UNICODE_CATEGORIES ? (enum unicode_class)uc : singles[uc - UNICODE_CATEGORIES];

@@ -27,13 +27,15 @@ enum unicode_class {
 #define CLASS_OF(uc) (0x80 | (uc))
 
 #define UNICODE_BLOCK 128
+#define UNICODE_CLASS_MASK 0x3F
 #define UNICODE_NFC_UNSAFE 0x40 /* NFC may change it, or join it to what stands before */
+#define UNICODE_NFC_STARTS 0x80 /* NFC may join what stands behind to it */
 
 extern const char unicode_version[];
 extern const uint16_t unicode_block_of[];
 extern const uint8_t unicode_info_of[][UNICODE_BLOCK];
 
-/* enum unicode_class, and UNICODE_NFC_UNSAFE; ASCII has its category here too. */
+/* enum unicode_class and UNICODE_NFC_*; ASCII has its category here too. */
 static inline uint8_t unicode_info(uint32_t c)
 {
     return unicode_info_of[unicode_block_of[c / UNICODE_BLOCK]][c % UNICODE_BLOCK];

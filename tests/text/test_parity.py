@@ -8,7 +8,6 @@ import random
 import re
 import subprocess
 import sys
-import unicodedata
 from pathlib import Path
 
 import pytest
@@ -200,8 +199,10 @@ def test_qwen2_against_tiktoken(encode, qwen, texts, odd_texts, tmp_path):
     reference = tiktoken.Encoding("qwen", pat_str=voc.QWEN2, mergeable_ranks=voc.qwen_ranks(), special_tokens={})
     model = voc.gguf_file(tmp_path / "q.gguf", "qwen2", *qwen)
 
+    nfc = normalizers.NFC()
+
     def expected(text):
-        return reference.encode_ordinary(unicodedata.normalize("NFC", text))
+        return reference.encode_ordinary(nfc.normalize_str(text))
     compare(encode, model, expected, texts + odd_texts)
 
 
@@ -227,7 +228,7 @@ def test_added_tokens(encode, gpt2, tmp_path):
     reference = voc.byte_level(vocab, merges, [voc.gpt2_step()], nfc=True, specials=["<|endoftext|>"])
     flags = [{}, {"lstrip": True}, {"rstrip": True}, {"single_word": True}, {"normalized": True},
              {"lstrip": True, "rstrip": True}, {"normalized": True, "rstrip": True, "special": True}]
-    contents = ["<a>", "<ab>", "abc", "é", "bc d", "<a", "ﬁn"]
+    contents = ["<a>", "<ab>", "abc", "éa", "bc d", "<a", "ﬁn"]
     reference.add_tokens([AddedToken(content, **({"normalized": False} | extra))
                           for content, extra in zip(contents, flags)])
     folder = voc.json_folder(tmp_path, reference)

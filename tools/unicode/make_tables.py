@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Writes src/text/unicode_tables.c: the class of every code point, from one Unicode version.
+"""Writes src/text/unicode_tables.c: what tokenizers have to know of every code point.
 
     pip install unicodedata2==16.0.0
-    python tools/unicode/make_tables.py > src/text/unicode_tables.c
+    python tools/unicode/make_tables.py > src/text/unicode_tables.c          (needs perl with its modules)
 
-The version is that of the regex engine which `tokenizers` 0.23 uses (Oniguruma with Unicode 16.0);
-tests/text/test_parity.py compares the classes with that engine, code point by code point.
+The classes are those of the regex engine that `tokenizers` 0.23 uses: Oniguruma with Unicode 16.0;
+tests/text/test_parity.py compares them with it, code point by code point. Its normaliser knows Unicode 9.0
+only: characters that are newer stay as they are in NFC, here as there. Which those are, perl knows.
 """
+import subprocess
 import sys
 
 import unicodedata2 as ud
@@ -17,31 +19,45 @@ CATEGORIES = ("Cc Cf Cn Co Cs Ll Lm Lo Lt Lu Mc Me Mn Nd Nl No Pc Pd Pe Pf Pi Po
               "Sc Sk Sm So Zl Zp Zs").split()
 # Code points that a rule may tell from the rest of their category; numbers follow the categories.
 SINGLES = {0x85: 30, 0x17F: 31, 0x212A: 32}
-NFC_UNSAFE = 0x40
+NFC_UNSAFE, NFC_STARTS = 0x40, 0x80
+NFC_VERSION = "9.0"
 
 
-def seconds_of_compositions():
-    """Code points that NFC may join to the one before them (NFC_QC=Maybe)."""
+def known_to_normaliser():
+    script = f"for my $c (0..0x10ffff) {{ print qq($c ) if chr($c) =~ /\\p{{Present_In={NFC_VERSION}}}/ }}"
+    return set(map(int, subprocess.run(["perl", "-e", script], check=True, capture_output=True).stdout.split()))
+
+
+def compositions(known):
+    """(first code points, second code points) of all pairs that NFC joins."""
+    firsts = set(range(0x1100, 0x1113)) | set(range(0xAC00, 0xD7A4, 28))
     seconds = set(range(0x1161, 0x1176)) | set(range(0x11A8, 0x11C3))
-    for c in range(0x110000):
+    for c in known:
         parts = ud.decomposition(chr(c)).split()
         if len(parts) == 2 and not parts[0].startswith("<") and ud.normalize("NFC", chr(c)) == chr(c):
+            firsts.add(int(parts[0], 16))
             seconds.add(int(parts[1], 16))
-    return seconds
+    return firsts, seconds
+
+
+def nfc_flags():
+    """code point -> NFC_UNSAFE (may change, or join what stands before), NFC_STARTS (may be joined)."""
+    known = known_to_normaliser()
+    firsts, seconds = compositions(known)
+    flags = {}
+    for c in known:
+        char = chr(c)
+        if not 0xD800 <= c <= 0xDFFF:
+            unsafe = ud.combining(char) or c in seconds or ud.normalize("NFC", char) != char
+            flags[c] = (NFC_UNSAFE if unsafe else 0) | (NFC_STARTS if c in firsts else 0)
+    return flags
 
 
 def main():
     if ud.unidata_version != VERSION:
         sys.exit(f"unicodedata2 {VERSION} is needed, this is {ud.unidata_version}")
-    seconds = seconds_of_compositions()
-    info = bytearray()
-    for c in range(0x110000):
-        char = chr(c)
-        value = SINGLES.get(c, CATEGORIES.index(ud.category(char)))
-        surrogate = 0xD800 <= c <= 0xDFFF
-        if not surrogate and (ud.combining(char) or c in seconds or ud.normalize("NFC", char) != char):
-            value |= NFC_UNSAFE
-        info.append(value)
+    flags = nfc_flags()
+    info = bytearray(SINGLES.get(c, CATEGORIES.index(ud.category(chr(c)))) | flags.get(c, 0) for c in range(0x110000))
     blocks, index = {}, []
     for i in range(0, len(info), BLOCK):
         index.append(blocks.setdefault(bytes(info[i:i + BLOCK]), len(blocks)))
