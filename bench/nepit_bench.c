@@ -20,7 +20,7 @@
 #include <time.h>
 
 #include "base/cpu.h"
-#include "kcheck.h"
+#include "../tests/kernels/kcheck.h"
 #include "nepit.h"
 
 #define MAX_SEQUENCES 64

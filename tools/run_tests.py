@@ -111,7 +111,7 @@ TIERS = {
 
 
 def count_cmocka(output):
-    """One meson test is a cmocka program of many tests, each with a line of its own in the output."""
+    """One meson test is a cmocka program of many tests, each with a line in its output."""
     def named(word):
         return set(re.findall(rf"^\[ *{word} *\] (\w+)$", output, re.M))
 
@@ -122,7 +122,8 @@ def count_cmocka(output):
 
 def count_case(case):
     tags = {child.tag for child in case}
-    counts = count_cmocka("\n".join(case.findtext(tag) or "" for tag in ("system-out", "system-err")))
+    output = [case.findtext(tag) or "" for tag in ("system-out", "system-err")]
+    counts = count_cmocka("\n".join(output))
     if tags & {"failure", "error"}:
         counts.failed = counts.failed or 1
     elif "skipped" in tags:

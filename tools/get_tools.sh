@@ -1,4 +1,4 @@
-# setup.sh - sourced by ./run: gets what is missing, says it first, does nothing when all is there.
+# get_tools.sh - sourced by ./run: gets what is missing, says it first.
 #
 # Steps, each idempotent: Debian packages (tools/packages.txt), a .venv with pinned tools from PyPI
 # (tools/requirements-*.txt). Without a network a step that has nothing to do does not notice. apt
