@@ -17,9 +17,9 @@
  *    tile = [k in block][16 columns]
  *
  * so element (k, c), kb = k/128, d = depth of block kb (128, or the rest of K rounded up to even),
- * is at kb*128*64 + (c/16)*d*16 + (k%128)*16 + c%16 (panel_index below). Columns beyond N and the odd
- * k beyond K hold +0. A page of 64 cached keys is a panel of 64 columns with K = head_dim; a page of
- * 64 cached values is [head_dim/16 rounded up][64 keys][16].
+ * is at kb*128*64 + (c/16)*d*16 + (k%128)*16 + c%16 (panel_index below). Columns beyond N and the
+ * odd k beyond K hold +0. A page of 64 cached keys is a panel of 64 columns with K = head_dim; a
+ * page of 64 cached values is [head_dim/16 rounded up][64 keys][16].
  *
  * Alignment: panels and pages 64 bytes; rows any. No kernel allocates, locks or reads globals. A
  * kernel may read only the operands that its formula names (guard pages are tested), padding of

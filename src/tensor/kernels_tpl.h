@@ -7,8 +7,8 @@
  *   LEVEL, LEVEL_NAME, LEVEL_TABLE
  *
  * Lanes hold different outputs, so each output's sum is the one of kernels_ref.c. The sums of a
- * block of 128 k live in registers, which is why the rows of a tile are expanded by macros: compilers
- * spill arrays.
+ * block of 128 k live in registers, which is why the rows of a tile are expanded by macros:
+ * compilers spill arrays.
  */
 #include "tensor/functions.h"
 #include "tensor/levels.h"
