@@ -174,6 +174,9 @@ static np_status question_finish(struct loop *loop, struct question *question)
     if (asked->condition && asked->add_special)
         return error_set(err, NP_EINPUT, "condition", NO_OFFSET,
                          "give this or add_special_tokens, not both");
+    if (question->has_ids && asked->condition == NP_CONDITION_BOS)
+        return error_set(err, NP_EINPUT, "condition", NO_OFFSET,
+                         "token ids are used as they are; put the BOS id in front of them");
     question->temperature = (float)asked->score_temperature;
     request->token_ids = question->has_ids ? question->token_ids : NULL;
     request->n_tokens = question->n_tokens;
@@ -414,7 +417,9 @@ static int loop_end(struct loop *loop, int status)
 {
     struct cli *cli = loop->cli;
     int number = workplace_signal();
-    bool good = output_close(&cli->out, number == 0);
+    /* A lone failure whose message went to standard error leaves no empty file. */
+    bool whole = number == 0 && (loop->many || cli->options.json || status == EXIT_DONE);
+    bool good = output_close(&cli->out, whole);
     if (number) return EXIT_SIGNAL + number;
     if (cli->out.closed_pipe) return EXIT_DONE;
     return good ? status : EXIT_REQUEST;

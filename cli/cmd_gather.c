@@ -257,7 +257,7 @@ int command_gather(struct cli *cli)
     int status = requests_answer(cli, &npz);
     /* A run that was cut short leaves its parts for --resume. */
     bool whole = cli->parts && cli->whole;
-    if (whole && parts_finish(cli->parts, &err) != NP_OK) {
+    if (whole && parts_finish(cli->parts, status != EXIT_DONE, &err) != NP_OK) {
         complain_error("gather", &err);
         status = EXIT_REQUEST;
     }

@@ -26,8 +26,9 @@ bool parts_have(const struct parts *parts, struct question *question);
 np_status parts_add(struct parts *parts, const struct question *question, const np_result *result,
                     np_error *err);
 
-/* Writes the archive and removes the folder. */
-np_status parts_finish(struct parts *parts, np_error *err);
+/* Writes the archive and removes the folder. `failed`: some requests failed; if all did, no
+ * archive is written. */
+np_status parts_finish(struct parts *parts, bool failed, np_error *err);
 void parts_close(struct parts *parts); /* NULL allowed; what is on disk stays */
 
 /* FNV-1a, continued from `hash` (0 begins). */

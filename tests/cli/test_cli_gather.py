@@ -222,6 +222,7 @@ def test_npy(tmp_path):
     assert np.load(out)[0, 1] == -np.inf
     out.unlink()
     refused("gather", "--ids", "7 999", "--candidates", "1", "-o", out, status=1)
+    assert not out.exists()
 
 
 # ---- archives ----------------------------------------------------------------------------------
@@ -303,6 +304,13 @@ def interrupted(out, requests, *arguments):
         assert process.wait(10) == 130
     assert not out.exists()
     return journal
+
+
+def test_where_all_requests_fail_there_is_no_archive(tmp_path):
+    refused("gather", "--ids", "999", "--candidates", "1", "-o", tmp_path / "out.npz", status=1)
+    assert list(tmp_path.iterdir()) == []
+    nepit("gather", "--jsonl", "-", "-o", tmp_path / "out.npz", text="")
+    assert load(tmp_path / "out.npz") == {}
 
 
 def test_resume_continues_behind_what_is_done(tmp_path):

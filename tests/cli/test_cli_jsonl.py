@@ -1,11 +1,14 @@
 """--jsonl: one answer a line in the order of the requests; a bad line harms no other."""
 
 import json
+import os
+import random
 import subprocess
 
 import pytest
 from clirun import NEPIT, answers, environment, nepit, refused
 
+IDS = [7, 3, 9, 4, 1]
 GOOD = {"id": "good", "prompt": "hello there"}
 
 
@@ -338,3 +341,37 @@ def test_C099_nothing_but_what_was_asked():
 def test_an_error_of_one_request_with_json_stands_in_its_place():
     assert "error" in nepit("score", "--json", "--ids", "999", status=1).json
     assert "token_ids[0]" in refused("score", "--ids", "999", status=1)
+
+
+def mutate(rng, line):
+    line = bytearray(line)
+    for _ in range(rng.randrange(1, 4)):
+        at = rng.randrange(len(line))
+        kind = rng.randrange(4)
+        if kind == 0:
+            line[at] = rng.randrange(256)
+        elif kind == 1:
+            del line[at : at + rng.randrange(1, 9)]
+        elif kind == 2:
+            line[at:at] = line[rng.randrange(len(line)) :][:20]
+        else:
+            line[at:at] = rng.choice(
+                [b"-1", b"1e400", b"9" * 30, b"[", b"{", b'"', b"null", b"\\u0000"]
+            )
+        line = line or bytearray(b"x")
+    line = bytes(line).replace(b"\n", b"x")
+    return line if line.strip(b" \t\r") else b"x"
+
+
+@pytest.mark.parametrize("word", ["score", "next", "gather", "tokenize"])
+def test_C182_mutated_lines_get_an_answer_or_an_error_each(word):
+    """NEPIT_MUTATIONS: how many lines."""
+    fields = {"gather": {"candidates": [[1, 2], [3], [], [4]], "start": 0, "tail": True}}
+    good = json.dumps({"id": "ab", "token_ids": IDS, **fields.get(word, {})}).encode()
+    rng = random.Random(word)
+    count = int(os.environ.get("NEPIT_MUTATIONS", "2000"))
+    lines = [mutate(rng, good) for _ in range(count)]
+    assert all(
+        "id" in line
+        for line in answers(word, lines, "--top=2" if word == "score" else "--json", status=1)
+    )

@@ -133,6 +133,12 @@ def test_C076_condition_is_explicit_and_without_context_the_first_value_is_null(
     assert score("The cat", "--condition", "none")["token_ids"] == plain["token_ids"]
 
 
+def test_ids_are_used_as_they_are():
+    assert "condition" in refused("score", "--ids", "1 2", "--condition", "bos", status=1)
+    assert score("--ids", "1 2", "--condition", "none")["token_ids"] == [1, 2]
+    assert score("--ids", "1 2", "--add-special-tokens")["token_ids"] == [1, 2]
+
+
 def test_parse_special():
     assert score("a<|im_end|>")["token_ids"][-1] == 300
     assert score("a<|im_end|>", "--parse-special")["token_ids"][-1] == 300

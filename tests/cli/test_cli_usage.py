@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from clirun import LLAMA, MODELS, NO_TOKENIZER, nepit, refused
+from clirun import LLAMA, MODELS, ROOT, NO_TOKENIZER, nepit, refused
 
 COMMANDS = ["tokenize", "score", "next", "gather", "info"]
 
@@ -195,3 +195,12 @@ def test_threads_and_chunks_do_not_change_a_byte():
                 ).out
                 == plain
             )
+
+
+def test_the_docs_name_every_option():
+    page = (ROOT / "docs" / "COMMANDS.md").read_text()
+    options = {
+        name for word in COMMANDS for name in re.findall(r"--[a-z-]+", nepit(word, "--help").text)
+    }
+    missing = {name for name in options - {"--help"} if name not in page}
+    assert not missing
