@@ -10,12 +10,7 @@ fail() { say "run: $*"; exit 1; }
 # quietly COMMAND...: its output is shown only when it fails.
 quietly() { output=$("$@" 2>&1) || { say "$output"; return 1; }; }
 
-as_root() {
-    if [ "$(id -u)" = 0 ]; then "$@"
-    elif command -v sudo >/dev/null; then sudo "$@"
-    else fail "this needs root, and there is no sudo: $*"
-    fi
-}
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
 # packages_of GROUP: its packages, one a line.
 packages_of() { sed -n "s/^$1  *//p" tools/packages.txt | tr -s ' ' '\n'; }
@@ -49,9 +44,11 @@ setup_packages() {
     }
     missing=$(missing_packages "$@")
     [ -n "$missing" ] || return 0
+    [ "$(id -u)" = 0 ] || command -v sudo >/dev/null ||
+        fail "no root and no sudo here; root must do: apt-get install$missing"
     say "== Debian packages to install:$missing"
     # shellcheck disable=SC2086
-    apt_install $missing || fail "could not install:$missing (no network, or no rights?)"
+    apt_install $missing || fail "could not install:$missing (no network?)"
 }
 
 PYTHON_FITS='import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))'
