@@ -15,7 +15,8 @@
 #include <math.h>
 #include <string.h>
 
-#define MAX_ROWS 6 /* of a block of rows */
+#define MAX_ROWS 6    /* of a block of rows */
+#define CHUNK_ROWS 60 /* in ten blocks */
 /* So many rows leave time to fetch the next tiles; fewer wait for memory anyway. */
 #define PREFETCH_ROWS 3
 
@@ -146,17 +147,24 @@ static void run_block(const struct block *b)
     if (b->n_cols % TILE) run_ragged(b, whole);
 }
 
+/* Rows in chunks of even size, so that the part of x in use stays in L2 for all tiles. */
 static void panel_gemm(size_t n_rows, const float *x, size_t ldx, const float *panel, size_t K,
                        float *y, size_t ldy, size_t n_cols)
 {
-    struct block b = {n_rows, ldx, ldy, n_cols, 0, 0, x, {panel, panel}, y, true};
-    for (size_t k = 0; k < K && n_rows; k += KBLOCK, b.first = false) {
-        b.depth = K - k < KBLOCK ? K - k : KBLOCK;
-        b.stride = block_depth(K, k / KBLOCK) * TILE;
-        b.x = x + k;
-        b.w[0] = panel + k * PANEL;
-        b.w[1] = b.w[0] + PANEL * TILE;
-        run_block(&b);
+    size_t n_chunks = (n_rows + CHUNK_ROWS - 1) / CHUNK_ROWS;
+    for (size_t chunk = 0; chunk < n_chunks; chunk++) {
+        size_t rows = n_rows / n_chunks + (chunk < n_rows % n_chunks);
+        struct block b = {rows, ldx, ldy, n_cols, 0, 0, x, {panel, panel}, y, true};
+        for (size_t k = 0; k < K; k += KBLOCK, b.first = false) {
+            b.depth = K - k < KBLOCK ? K - k : KBLOCK;
+            b.stride = block_depth(K, k / KBLOCK) * TILE;
+            b.x = x + k;
+            b.w[0] = panel + k * PANEL;
+            b.w[1] = b.w[0] + PANEL * TILE;
+            run_block(&b);
+        }
+        x += rows * ldx;
+        y += rows * ldy;
     }
 }
 

@@ -24,7 +24,7 @@ static void verdict(bool ok, const struct kernels *k, const char *what, size_t a
 
 /* All answers that were asked for, NaN as one value: a change of any bit, or of a compiler's mind,
  * shows. */
-#define ANSWERS 0xe2954b1e12d468dfu
+#define ANSWERS 0x2e7c305be39f1236u
 static uint64_t answers = 14695981039346656037u;
 
 static void mix_answer(uint64_t bits)
@@ -85,7 +85,7 @@ static void check_gemm(const struct kernels *k)
         for (size_t j = 0; j < COUNT(cols); j++)
             for (int fill = 0; fill < FILL_COUNT; fill++)
                 gemm_case(k, Ks[i], 1 + random_below(14), cols[j], (enum fill)fill);
-    for (size_t n_rows = 1; n_rows < 40; n_rows++) gemm_case(k, 130, n_rows, 64, FILL_PLAIN);
+    for (size_t n_rows = 1; n_rows < 150; n_rows += n_rows < 40 ? 1 : 11) gemm_case(k, 130, n_rows, 64, FILL_PLAIN);
 }
 
 /* Keys beyond n_keys hold NaN: they must not be read. p holds the +0 that is allowed to be. */
