@@ -401,7 +401,8 @@ static np_status write_archive(struct parts *parts, np_error *err)
 np_status parts_finish(struct parts *parts, bool failed, np_error *err)
 {
     /* The indexes are of no use after this. */
-    qsort(parts->entries, parts->n_entries, sizeof *parts->entries, by_number);
+    if (parts->n_entries > 1)
+        qsort(parts->entries, parts->n_entries, sizeof *parts->entries, by_number);
     if (parts->n_entries > 0 || !failed) TRY(write_archive(parts, err));
     for (size_t i = 0; i < parts->n_entries; i++) {
         char *path = part_path(parts, parts->entries[i].number);
