@@ -50,18 +50,14 @@ np_status submit_request(const np_engine *engine, const np_request *request, str
                          struct job *job, np_result *result)
 {
     np_error *err = &result->error;
-    np_request checked = *request;
     struct arena *arena = mem_alloc(1, sizeof *arena);
     np_status status;
     if (!arena) return error_nomem(err, "request", sizeof *arena);
     arena_init(arena, SIZE_MAX);
     result->memory = arena;
     status = take_ids(engine, request, result, arena, err);
-    /* The next row is there whatever the start. */
-    if (request->next && request->start >= result->n_tokens && result->n_tokens > 0)
-        checked.start = result->n_tokens - 1;
     if (status == NP_OK)
-        status = plan_init(plan, &checked, result->token_ids, result->n_tokens,
+        status = plan_init(plan, request, result->token_ids, result->n_tokens,
                            engine->model->model->config.n_vocab, engine_n_context(engine->engine),
                            arena, err);
     if (status == NP_OK) status = result_init(result, plan, job, arena, err);

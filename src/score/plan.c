@@ -38,12 +38,22 @@ static np_status plan_tokens(struct plan *plan, size_t n_vocab, size_t n_context
     return NP_OK;
 }
 
-static void plan_rows(struct plan *plan, const np_request *request)
+/* The next row is there whatever the start. Token scores from a row that the sequence does not have
+ * are a mistake of whoever counted; candidates there have no rows, as on the wire. */
+static np_status plan_rows(struct plan *plan, const np_request *request, np_error *err)
 {
     size_t last = plan->n_tokens - 1;
-    plan->start = request->start;
+    bool candidates = request->candidate_ids || request->n_candidates;
+    plan->start = request->next && request->start > last ? last : request->start;
+    if (plan->start > last && !candidates && request->want & (NP_WANT_LOGPROB | NP_WANT_RANK)) {
+        np_status status = error_set(err, NP_EINPUT, "start", NO_OFFSET,
+                                     "the sequence has %zu tokens: a row from 0 to %zu is expected",
+                                     plan->n_tokens, last);
+        return error_given(err, status, "%zu", plan->start);
+    }
     plan->n_scored = plan->start < last ? last - plan->start : 0;
     plan->n_rows = plan->n_scored + (request->next && plan->start <= last);
+    return NP_OK;
 }
 
 static np_status plan_options(struct plan *plan, const np_request *request, size_t n_vocab,
@@ -165,7 +175,7 @@ np_status plan_init(struct plan *plan, const np_request *request, const int32_t 
     *plan = (struct plan){.n_tokens = n_tokens, .token_ids = token_ids};
     TRY(plan_tokens(plan, n_vocab, n_context, err));
     TRY(plan_options(plan, request, n_vocab, err));
-    plan_rows(plan, request);
+    TRY(plan_rows(plan, request, err));
     if (request->candidate_ids || request->n_candidates || request->n_candidate_rows)
         return plan_candidates(plan, request, n_vocab, arena, err);
     if (plan->want & NP_WANT_TAIL)

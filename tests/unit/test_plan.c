@@ -59,12 +59,26 @@ static void rows_of_every_start_C002(void **state)
                 assert_int_equal(init(f, &request, P), NP_OK);
                 size_t scored = P - 1 > start ? P - 1 - start : 0;
                 assert_int_equal(f->plan.n_scored, scored);
-                assert_int_equal(f->plan.n_rows, scored + (next && start < P));
-                assert_int_equal(f->plan.start, start);
+                assert_int_equal(f->plan.n_rows, scored + (size_t)next);
+                assert_int_equal(f->plan.start, next && start > P - 1 ? P - 1 : start);
             }
     np_request far = {.start = SIZE_MAX, .next = 1};
     assert_int_equal(init(f, &far, 9), NP_OK);
+    assert_int_equal(f->plan.n_rows, 1);
+    assert_int_equal(f->plan.start, 8);
+}
+
+/* Token scores from a row past the ids: an error that names both numbers, never a short list. */
+static void scores_past_the_end_C017(void **state)
+{
+    struct fixture *f = *state;
+    np_request request = {.start = 8, .want = NP_WANT_LOGPROB};
+    assert_int_equal(init(f, &request, 9), NP_OK);
     assert_int_equal(f->plan.n_rows, 0);
+    request.start = 9;
+    assert_int_equal(init(f, &request, 9), NP_EINPUT);
+    assert_non_null(strstr(f->err.message, "9 tokens: a row from 0 to 8"));
+    assert_string_equal(f->err.given, "9");
 }
 
 /* The last row scores the token that is not given: 4 ids have 3 scored rows, one id has none. */
@@ -251,6 +265,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(rows_of_every_start_C002),
+        CASE(scores_past_the_end_C017),
         CASE(last_row_scores_no_given_token_C001),
         CASE(one_row_per_label_token_C004),
         CASE(flat_candidates_are_sorted_once_C119),
