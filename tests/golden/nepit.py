@@ -1,6 +1,6 @@
 """The command as the golden tests use it: `score`, `next` and `gather` on ids, answers as numpy arrays.
 
-The command is $NEPIT, or build/nepit.
+The command is $NEPIT, else the one in the build folder $NEPIT_BUILD ("build" if not set).
 """
 
 import json
@@ -14,7 +14,7 @@ import numpy as np
 ROOT = pathlib.Path(__file__).parent.parent.parent
 MODELS = ROOT / "tests" / "data" / "models"
 DEMO = ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
-COMMAND = os.environ.get("NEPIT", str(ROOT / "build" / "nepit"))
+COMMAND = os.environ.get("NEPIT", str(ROOT / os.environ.get("NEPIT_BUILD", "build") / "nepit"))
 
 
 def run(word, model, *arguments, env=None, text=None, status=0):

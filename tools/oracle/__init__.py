@@ -38,23 +38,18 @@ def log_softmax(logits):
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
-def row_blocks(model, ids, start=0, stop=None):
-    """Yields (first row, log-probabilities [rows, n_vocab]) for causal rows start to stop."""
-    hidden = model.hidden(ids)
-    stop = len(ids) if stop is None else stop
-    for first in range(start, stop, BLOCK_ROWS):
-        yield first, log_softmax(model.logits(hidden[first:min(first + BLOCK_ROWS, stop)]))
+def row_blocks(model, sequences, wanted):
+    """Yields log-probabilities [block, n_vocab] of the rows that `wanted` [all rows] marks, in order."""
+    hidden = model.hidden(sequences)[wanted]
+    for first in range(0, len(hidden), BLOCK_ROWS):
+        yield log_softmax(model.logits(hidden[first:first + BLOCK_ROWS]))
 
 
 def rows(model, ids, start=0, stop=None):
-    parts = [block for _, block in row_blocks(model, ids, start, stop)]
-    return np.concatenate(parts) if parts else np.empty((0, model.n_vocab))
-
-
-def true_logprobs(model, ids):
-    """Entry r: log-probability of ids[r + 1] after ids[:r + 1]."""
-    targets = np.asarray(ids[1:], dtype=np.int64)
-    return candidate_logprobs(model, ids, targets[:, None])[:, 0]
+    """Whole rows start to stop of one sequence; row n-1 is the next, ungiven token's."""
+    numbers = np.arange(len(ids))
+    wanted = (numbers >= start) & (numbers < (len(ids) if stop is None else stop))
+    return np.concatenate([np.empty((0, model.n_vocab)), *row_blocks(model, [ids], wanted)])
 
 
 def candidate_logprobs(model, ids, candidates, start=0):
@@ -63,11 +58,29 @@ def candidate_logprobs(model, ids, candidates, start=0):
     candidates = np.asarray(candidates, dtype=np.int64)
     if candidates.ndim == 1:
         candidates = np.broadcast_to(candidates, (n_rows, len(candidates)))
-    out = np.empty(candidates.shape)
-    if n_rows == 0:
-        return out
-    for first, block in row_blocks(model, ids, start, len(ids) - 1):
-        wanted = candidates[first - start:first - start + len(block)]
-        cells = np.take_along_axis(block, np.maximum(wanted, 0), axis=1)
-        out[first - start:first - start + len(block)] = np.where(wanted < 0, -np.inf, cells)
+    return _cells(model, [ids], np.arange(len(ids)) >= start, candidates)
+
+
+def true_logprobs(model, ids):
+    """Entry r: log-probability of ids[r + 1] after ids[:r + 1]."""
+    return true_logprobs_of_all(model, [ids])
+
+
+def true_logprobs_of_all(model, sequences):
+    """The same of many sequences in one pass, one after another."""
+    targets = np.concatenate([np.asarray(ids[1:], dtype=np.int64) for ids in sequences])
+    wanted = np.ones(sum(map(len, sequences)), dtype=bool)
+    return _cells(model, sequences, wanted, targets[:, None])[:, 0]
+
+
+def _cells(model, sequences, wanted, candidates):
+    """Cells candidates [rows, K] of the wanted rows; the last row of a sequence scores nothing."""
+    wanted = wanted.copy()
+    wanted[np.cumsum([len(ids) for ids in sequences]) - 1] = False
+    out, first = np.empty(candidates.shape), 0
+    for block in row_blocks(model, sequences, wanted):
+        asked = candidates[first:first + len(block)]
+        cells = np.take_along_axis(block, np.maximum(asked, 0), axis=1)
+        out[first:first + len(block)] = np.where(asked < 0, -np.inf, cells)
+        first += len(block)
     return out

@@ -31,24 +31,27 @@ def gelu_tanh(x):
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
-def attention(q, k, v):
-    """Causal attention of one sequence: q [n, heads, d], k and v [n, kv_heads, d] -> [n, heads * d]."""
+def attention(q, k, v, lengths):
+    """Causal attention in sequences of `lengths` that lie one after another: q [n, heads, d], k and v
+    [n, kv_heads, d] -> [n, heads * d]."""
     n, n_heads, d = q.shape
     group = n_heads // k.shape[1]
     out = np.empty_like(q)
 
     def part(job):
-        first, h = job
-        last = min(first + BLOCK_ROWS, n)
-        scores = q[first:last, h] @ k[:last, h // group].T
+        begin, first, last, h = job   # rows first to last of the sequence that begins at row begin
+        scores = q[first:last, h] @ k[begin:last, h // group].T
         scores *= d**-0.5
-        scores[np.arange(last) > np.arange(first, last)[:, None]] = -np.inf
+        scores[np.arange(begin, last) > np.arange(first, last)[:, None]] = -np.inf
         scores -= scores.max(axis=1, keepdims=True)
         np.exp(scores, out=scores)
-        mixed = scores @ v[:last, h // group]
+        mixed = scores @ v[begin:last, h // group]
         out[first:last, h] = mixed / scores.sum(axis=1, keepdims=True)
 
-    list(_threads.map(part, [(r, h) for r in range(0, n, BLOCK_ROWS) for h in range(n_heads)]))
+    ends = np.cumsum(lengths)
+    jobs = [(end - length, first, min(first + BLOCK_ROWS, end), h) for end, length in zip(ends, lengths)
+            for first in range(end - length, end, BLOCK_ROWS) for h in range(n_heads)]
+    list(_threads.map(part, jobs))
     return out.reshape(n, -1)
 
 
@@ -109,14 +112,17 @@ class Decoder:
         y = x @ self.weight(own, i).astype(np.float64).T
         return y if bias is None else y + self.weight(bias, i).astype(np.float64)
 
-    def hidden(self, ids):
-        """Final hidden rows [n, dim], after the last norm."""
-        ids = np.asarray(ids, dtype=np.int64)
-        if ids.ndim != 1 or len(ids) == 0 or ids.min() < 0 or ids.max() >= self.n_vocab:
-            raise ValueError(f"ids must be a list of numbers from 0 to {self.n_vocab - 1}")
-        x = self.embed(ids)
+    def hidden(self, sequences):
+        """Final hidden rows, after the last norm, of all sequences one after another: [rows, dim]."""
+        lengths = [len(ids) for ids in sequences]
+        if min(lengths) < 1 or max(lengths) > self.n_context:
+            raise ValueError(f"{lengths} tokens; the context holds {self.n_context}")
+        ids = np.concatenate([np.asarray(ids, dtype=np.int64) for ids in sequences])
+        if ids.min() < 0 or ids.max() >= self.n_vocab:
+            raise ValueError(f"ids must be numbers from 0 to {self.n_vocab - 1}")
+        x = self.embed(ids, np.concatenate([np.arange(n) for n in lengths]))
         for i in range(self.n_layers):
-            x = self.layer(x, i)
+            x = self.layer(x, i, lengths)
         x = self.final_norm(x)
         self._check_all_used()
         return x

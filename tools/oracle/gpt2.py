@@ -50,19 +50,17 @@ class Gpt2(Decoder):
         conv = self.source.container != "gguf" and own in ("qkv", "o", "up", "down")
         return w.T if conv else w
 
-    def embed(self, ids):
-        if len(ids) > self.n_context:
-            raise ValueError(f"{len(ids)} tokens, the context holds {self.n_context}")
-        positions = self.weight("positions")[:len(ids)].astype(np.float64)
-        return self.weight("embedding")[ids].astype(np.float64) + positions
+    def embed(self, ids, positions):
+        parts = self.weight("embedding")[ids], self.weight("positions")[positions]
+        return parts[0].astype(np.float64) + parts[1]
 
     def norm(self, x, own, i=None):
         return layer_norm(x, self.weight(own, i), self.weight(own + "_bias", i), self.eps)
 
-    def layer(self, x, i):
+    def layer(self, x, i, lengths):
         qkv = self.linear(self.norm(x, "norm1", i), "qkv", i, "qkv_bias")
         q, k, v = (part.reshape(len(x), self.n_heads, -1) for part in np.split(qkv, 3, axis=1))
-        x = x + self.linear(attention(q, k, v), "o", i, "o_bias")
+        x = x + self.linear(attention(q, k, v, lengths), "o", i, "o_bias")
         h = gelu_tanh(self.linear(self.norm(x, "norm2", i), "up", i, "up_bias"))
         return x + self.linear(h, "down", i, "down_bias")
 

@@ -67,19 +67,19 @@ class Llama(Decoder):
         pairs = w.reshape(n_heads, self.head_dim // 2, 2, w.shape[1])
         return pairs.swapaxes(1, 2).reshape(w.shape)
 
-    def embed(self, ids):
-        self.cos, self.sin = rope.table(len(ids), self.head_dim, self.theta)
+    def embed(self, ids, positions):
+        self.cos, self.sin = rope.table(positions, self.head_dim, self.theta)
         return self.weight("embedding")[ids].astype(np.float64)
 
     def projection(self, x, own, i):
         bias = own + "_bias" if self.qkv_bias else None
         return self.linear(x, own, i, bias).reshape(len(x), -1, self.head_dim)
 
-    def layer(self, x, i):
+    def layer(self, x, i, lengths):
         h = rms_norm(x, self.weight("norm1", i), self.eps)
         q, k, v = (self.projection(h, own, i) for own in "qkv")
         q, k = (rope.rotate(t, self.cos, self.sin) for t in (q, k))
-        x = x + self.linear(attention(q, k, v), "o", i)
+        x = x + self.linear(attention(q, k, v, lengths), "o", i)
         h = rms_norm(x, self.weight("norm2", i), self.eps)
         return x + self.linear(silu(self.linear(h, "gate", i)) * self.linear(h, "up", i), "down", i)
 

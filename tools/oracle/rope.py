@@ -11,10 +11,10 @@ def inverse_frequencies(head_dim, theta):
     return np.float32(1) / power
 
 
-def table(n_positions, head_dim, theta):
-    """cos, sin [n_positions, head_dim/2]: the angle is a float32 product, cos and sin are rounded once to
+def table(positions, head_dim, theta):
+    """cos, sin [positions, head_dim/2]: the angle is a float32 product, cos and sin are rounded once to
     float32, and widened again for the float64 pass."""
-    angle = np.arange(n_positions, dtype=np.float32)[:, None] * inverse_frequencies(head_dim, theta)
+    angle = positions.astype(np.float32)[:, None] * inverse_frequencies(head_dim, theta)
     assert angle.dtype == np.float32
     angle = angle.astype(np.float64)
     return [f(angle).astype(np.float32).astype(np.float64) for f in (np.cos, np.sin)]
