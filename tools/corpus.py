@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Texts in many languages, code and XML, out of Debian packages: for tests and measurements.
 
-    python tools/corpus.py              fetches what is missing into .cache/corpus, prints what there is
-    python tools/corpus.py --licences   prints the licence notes of the packages used (docs/CORPUS.md names them)
+    python tools/corpus.py              fetches what is missing into .cache/corpus, lists the texts
+    python tools/corpus.py --licences   prints the licences that the packages used name
 
-Nothing is installed and nothing is committed: packages are downloaded with `apt-get download` and unpacked
-with `dpkg-deb -x`, as any user. Where a package cannot be had (no network, no apt), the reason is printed
-and the texts of the others are used.
+Nothing is installed and nothing is committed: packages are downloaded with `apt-get download` and
+unpacked with `dpkg-deb -x`, as any user. Where a package cannot be had (no network, no apt), the
+reason is printed and the texts of the others are used. docs/CORPUS.md has the list.
 
-    texts()          -> [(name, bytes), ...]   everything, at most MAX_BYTES of each
-    sample(n)        -> [(name, bytes), ...]   the first n bytes (cut at a character) of each of SAMPLE:
-                                               14 languages, code and XML, always the same for the same packages
+    texts()    -> [(name, bytes), ...]   everything, at most MAX_BYTES of each
+    sample(n)  -> [(name, bytes), ...]   the first n bytes (cut at a character) of each of SAMPLE:
+                                         14 languages, code and XML; the same packages, the same
+                                         texts
 """
+
 import argparse
 import gettext
 import gzip
@@ -21,18 +23,41 @@ import subprocess
 import sys
 from pathlib import Path
 
-CACHE = Path(os.environ.get("NEPIT_CORPUS", Path(__file__).resolve().parent.parent / ".cache" / "corpus"))
+CACHE = Path(
+    os.environ.get("NEPIT_CORPUS", Path(__file__).resolve().parent.parent / ".cache" / "corpus")
+)
 MAX_BYTES = 1_500_000
 
 # name of the text -> Debian package, language folder or pattern of files
-MANUALS = {"cs": "manpages-cs", "de": "manpages-de", "el": "manpages-el", "es": "manpages-es",
-           "fr": "manpages-fr", "it": "manpages-it", "ja": "manpages-ja", "pl": "manpages-pl",
-           "ru": "manpages-ru", "uk": "manpages-uk", "vi": "manpages-vi", "zh": "manpages-zh"}
-MESSAGES = {"ar": "apt", "dz": "apt", "km": "apt", "ko": "apt", "mr": "apt", "ne": "apt", "th": "apt"}
-FILES = {"xml": ("shared-mime-info", "usr/share/mime/packages/*.xml"),
-         "python": ("python3-pygments", "usr/lib/python3/dist-packages/pygments/*.py"),
-         "javascript": ("libjs-jquery", "usr/share/javascript/jquery/jquery.js"),
-         "c": ("libpcre2-dev", "usr/include/*.h")}
+MANUALS = {
+    "cs": "manpages-cs",
+    "de": "manpages-de",
+    "el": "manpages-el",
+    "es": "manpages-es",
+    "fr": "manpages-fr",
+    "it": "manpages-it",
+    "ja": "manpages-ja",
+    "pl": "manpages-pl",
+    "ru": "manpages-ru",
+    "uk": "manpages-uk",
+    "vi": "manpages-vi",
+    "zh": "manpages-zh",
+}
+MESSAGES = {
+    "ar": "apt",
+    "dz": "apt",
+    "km": "apt",
+    "ko": "apt",
+    "mr": "apt",
+    "ne": "apt",
+    "th": "apt",
+}
+FILES = {
+    "xml": ("shared-mime-info", "usr/share/mime/packages/*.xml"),
+    "python": ("python3-pygments", "usr/lib/python3/dist-packages/pygments/*.py"),
+    "javascript": ("libjs-jquery", "usr/share/javascript/jquery/jquery.js"),
+    "c": ("libpcre2-dev", "usr/include/*.h"),
+}
 SAMPLE = ("ar cs de es fr it ja ko pl ru th uk vi zh c javascript python xml").split()
 
 
@@ -81,9 +106,15 @@ def package_tree(package):
     return tree
 
 
-ROFF_ESCAPES = [(re.compile(r"\\f(?:\[[^]]*\]|\(..|.)"), ""), (re.compile(r"\\-"), "-"),
-                (re.compile(r"\\[&/,|^]"), ""), (re.compile(r"\\\(aq"), "'"), (re.compile(r"\\[e\\]"), r"\\"),
-                (re.compile(r"\\s[+-]?\d+"), ""), (re.compile(r"\\ "), " ")]
+ROFF_ESCAPES = [
+    (re.compile(r"\\f(?:\[[^]]*\]|\(..|.)"), ""),
+    (re.compile(r"\\-"), "-"),
+    (re.compile(r"\\[&/,|^]"), ""),
+    (re.compile(r"\\\(aq"), "'"),
+    (re.compile(r"\\[e\\]"), r"\\"),
+    (re.compile(r"\\s[+-]?\d+"), ""),
+    (re.compile(r"\\ "), " "),
+]
 
 
 def manual_text(path):
@@ -109,7 +140,11 @@ def manual_text(path):
 
 def manuals(language, package):
     tree = package_tree(package)
-    pages = sorted(p for p in tree.glob("usr/share/man/*/man*/*") if p.is_file() and not p.is_symlink()) if tree else []
+    pages = (
+        sorted(p for p in tree.glob("usr/share/man/*/man*/*") if p.is_file() and not p.is_symlink())
+        if tree
+        else []
+    )
     pages = [p for p in pages if p.parts[-3].split("_")[0].split(".")[0] == language]
     return collect(map(manual_text, pages))
 
@@ -122,7 +157,11 @@ def messages(language, package):
     for path in sorted(tree.glob(f"usr/share/locale/{language}/LC_MESSAGES/*.mo")):
         with path.open("rb") as file:
             catalogue = gettext.GNUTranslations(file)._catalog
-        texts += [text + "\n" for key, text in sorted(catalogue.items(), key=lambda item: str(item[0])) if key and text]
+        texts += [
+            text + "\n"
+            for key, text in sorted(catalogue.items(), key=lambda item: str(item[0]))
+            if key and text
+        ]
     return collect(texts)
 
 
@@ -175,7 +214,9 @@ def sample(n_bytes_each):
 
 
 def licences():
-    packages = sorted({*MANUALS.values(), *MESSAGES.values(), *(package for package, _ in FILES.values())})
+    packages = sorted(
+        {*MANUALS.values(), *MESSAGES.values(), *(package for package, _ in FILES.values())}
+    )
     for package in packages:
         tree = package_tree(package)
         notes = tree / "usr/share/doc" / package / "copyright" if tree else None

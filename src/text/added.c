@@ -1,11 +1,11 @@
 /*
  * added.c - finds added tokens.
  *
- * The set is sorted by bytes; at each place the range of tokens that agree with the text so far is narrowed
- * byte by byte, so a place costs at most the longest token times a binary search.
+ * The set is sorted by bytes; at each place the range of tokens that agree with the text so far is
+ * narrowed byte by byte, so a place costs at most the longest token times a binary search.
  *
- * Surprise, taken over from `tokenizers`: a match that is thrown away (a single word inside a longer one) is
- * stepped over as a whole, and a shorter token inside it is not looked for.
+ * Surprise, taken over from `tokenizers`: a match that is thrown away (a single word inside a
+ * longer one) is stepped over as a whole, and a shorter token inside it is not looked for.
  */
 #include "text/added.h"
 #include "text/unicode.h"
@@ -40,13 +40,16 @@ void added_seal(struct added_set *set)
 }
 
 /* First token of [low, high) whose byte at `depth` is at least b; all agree before it. */
-static size_t lower_bound(const struct added_set *set, size_t low, size_t high, size_t depth, unsigned b)
+static size_t lower_bound(const struct added_set *set, size_t low, size_t high, size_t depth,
+                          unsigned b)
 {
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         const struct added_token *token = &set->tokens[middle];
-        if (token->n_bytes <= depth || (unsigned char)token->bytes[depth] < b) low = middle + 1;
-        else high = middle;
+        if (token->n_bytes <= depth || (unsigned char)token->bytes[depth] < b)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low;
 }
@@ -74,8 +77,8 @@ static bool is_alone(const char *text, size_t n, size_t begin, size_t end)
     return end == n || !utf8_read(text + end, n - end, &c) || !unicode_is_word(c);
 }
 
-const struct added_token *added_find(const struct added_set *set, const char *text, size_t n, size_t from,
-                                     bool parse_special, size_t *begin, size_t *end)
+const struct added_token *added_find(const struct added_set *set, const char *text, size_t n,
+                                     size_t from, bool parse_special, size_t *begin, size_t *end)
 {
     uint32_t c;
     size_t length;
@@ -87,10 +90,11 @@ const struct added_token *added_find(const struct added_set *set, const char *te
         }
         *begin = at;
         *end = at + token->n_bytes;
-        while (token->lstrip && *begin > from && (length = utf8_last(text + from, *begin - from, &c)) &&
-               unicode_is_space(c))
+        while (token->lstrip && *begin > from &&
+               (length = utf8_last(text + from, *begin - from, &c)) && unicode_is_space(c))
             *begin -= length;
-        while (token->rstrip && *end < n && (length = utf8_read(text + *end, n - *end, &c)) && unicode_is_space(c))
+        while (token->rstrip && *end < n && (length = utf8_read(text + *end, n - *end, &c)) &&
+               unicode_is_space(c))
             *end += length;
         return token;
     }

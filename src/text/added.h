@@ -1,7 +1,8 @@
 /*
  * added.h - added tokens: texts that are one token wherever they stand, found before anything else.
  *
- * The search is leftmost, and the longest of those that begin there. Once a set is sealed it never changes.
+ * The search is leftmost, and the longest of those that begin there. Once a set is sealed it never
+ * changes.
  */
 #ifndef TEXT_ADDED_H
 #define TEXT_ADDED_H
@@ -12,25 +13,25 @@
 #define ADDED_MAX_BYTES 1024
 
 struct added_token {
-    const char *bytes;      /* borrowed; at least one byte */
+    const char *bytes; /* borrowed; at least one byte */
     uint32_t n_bytes;
     int32_t id;
-    bool special;           /* not looked for when special tokens are ordinary text */
-    bool lstrip, rstrip;    /* takes the white space before, behind it */
-    bool single_word;       /* only where no letter touches it */
+    bool special;        /* not looked for when special tokens are ordinary text */
+    bool lstrip, rstrip; /* takes the white space before, behind it */
+    bool single_word;    /* only where no letter touches it */
 };
 
 struct added_set {
     struct added_token *tokens; /* [n_tokens], by bytes */
     size_t n_tokens;
-    uint32_t first[257];        /* tokens that begin with byte b: [first[b], first[b + 1]) */
+    uint32_t first[257]; /* tokens that begin with byte b: [first[b], first[b + 1]) */
 };
 
 /* Sorts the tokens, drops repetitions of a text. */
 void added_seal(struct added_set *set);
 
 /* The first match at or behind `from` in text[0..n). What stands before *begin is ordinary text. */
-const struct added_token *added_find(const struct added_set *set, const char *text, size_t n, size_t from,
-                                     bool parse_special, size_t *begin, size_t *end);
+const struct added_token *added_find(const struct added_set *set, const char *text, size_t n,
+                                     size_t from, bool parse_special, size_t *begin, size_t *end);
 
 #endif

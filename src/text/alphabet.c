@@ -1,6 +1,6 @@
 /*
- * alphabet.c - bytes that are printable in Latin-1 stand for themselves; the other 68 (0x00-0x20, 0x7f-0xa0,
- * 0xad) are, in order, U+0100 and what follows.
+ * alphabet.c - bytes that are printable in Latin-1 stand for themselves; the other 68 (0x00-0x20,
+ * 0x7f-0xa0, 0xad) are, in order, U+0100 and what follows.
  */
 #include "text/alphabet.h"
 #include "text/unicode.h"
@@ -13,7 +13,10 @@ static bool stands_for_itself(uint32_t c)
 }
 
 /* The byte of character U+0100 + i. */
-static uint8_t other(uint32_t i) { return (uint8_t)(i <= 0x20 ? i : i < 67 ? i - 0x21 + 0x7F : 0xAD); }
+static uint8_t other(uint32_t i)
+{
+    return (uint8_t)(i <= 0x20 ? i : i < 67 ? i - 0x21 + 0x7F : 0xAD);
+}
 
 uint32_t alphabet_char(uint8_t byte)
 {
@@ -28,9 +31,12 @@ bool alphabet_decode(const char *text, size_t n, char *out, uint32_t *n_out)
         uint32_t c;
         size_t length = utf8_read(text + at, n - at, &c);
         if (!length) return false;
-        if (stands_for_itself(c)) out[(*n_out)++] = (char)c;
-        else if (c >= 0x100 && c < 0x100 + N_OTHERS) out[(*n_out)++] = (char)other(c - 0x100);
-        else return false;
+        if (stands_for_itself(c))
+            out[(*n_out)++] = (char)c;
+        else if (c >= 0x100 && c < 0x100 + N_OTHERS)
+            out[(*n_out)++] = (char)other(c - 0x100);
+        else
+            return false;
         at += length;
     }
     return true;

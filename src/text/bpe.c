@@ -1,13 +1,13 @@
 /*
  * bpe.c - byte-pair merges in O(n log n).
  *
- * Symbols are a linked list over the bytes of the piece. A heap holds the possible joins as one number, rank in
- * the high half and place in the low one, so that the smallest is the lowest rank, leftmost. Joins are not
- * taken out of the heap when a neighbour changes: what is popped counts only if the two symbols that its merge
- * names still stand at its place.
+ * Symbols are a linked list over the bytes of the piece. A heap holds the possible joins as one
+ * number, rank in the high half and place in the low one, so that the smallest is the lowest rank,
+ * leftmost. Joins are not taken out of the heap when a neighbour changes: what is popped counts
+ * only if the two symbols that its merge names still stand at its place.
  *
- * Surprise: a file is not trusted to hash well. A probe longer than MAX_PROBE is an error of the file, so
- * that opening a hostile vocabulary cannot take quadratic time.
+ * Surprise: a file is not trusted to hash well. A probe longer than MAX_PROBE is an error of the
+ * file, so that opening a hostile vocabulary cannot take quadratic time.
  */
 #include "text/bpe.h"
 
@@ -45,8 +45,8 @@ static uint32_t slots_mask(size_t n)
     return count - 1;
 }
 
-np_status bpe_init(struct bpe *bpe, struct arena *arena, const struct bpe_token *tokens, uint32_t n_vocab,
-                   size_t n_merges, np_error *err)
+np_status bpe_init(struct bpe *bpe, struct arena *arena, const struct bpe_token *tokens,
+                   uint32_t n_vocab, size_t n_merges, np_error *err)
 {
     *bpe = (struct bpe){.tokens = tokens, .n_vocab = n_vocab, .max_merges = (uint32_t)n_merges};
     for (int i = 0; i < 256; i++) bpe->byte_ids[i] = -1;
@@ -54,8 +54,10 @@ np_status bpe_init(struct bpe *bpe, struct arena *arena, const struct bpe_token 
         return error_set(err, NP_ELIMIT, NULL, NO_OFFSET, "the vocabulary is too large");
     bpe->token_mask = slots_mask(n_vocab);
     bpe->merge_mask = slots_mask(n_merges);
-    bpe->token_slots = arena_push_array(arena, (size_t)bpe->token_mask + 1, sizeof *bpe->token_slots);
-    bpe->merge_slots = arena_push_array(arena, (size_t)bpe->merge_mask + 1, sizeof *bpe->merge_slots);
+    bpe->token_slots =
+        arena_push_array(arena, (size_t)bpe->token_mask + 1, sizeof *bpe->token_slots);
+    bpe->merge_slots =
+        arena_push_array(arena, (size_t)bpe->merge_mask + 1, sizeof *bpe->merge_slots);
     bpe->merges = arena_push_array(arena, n_merges ? n_merges : 1, sizeof *bpe->merges);
     if (!bpe->token_slots || !bpe->merge_slots || !bpe->merges)
         return error_nomem(err, "the vocabulary", (n_vocab + n_merges) * 16);
@@ -89,7 +91,8 @@ static uint32_t merge_slot(const struct bpe *bpe, uint32_t left, uint32_t right,
 static np_status check_probes(uint32_t probes, const char *where, np_error *err)
 {
     if (probes <= MAX_PROBE) return NP_OK;
-    return error_set(err, NP_EFORMAT, where, NO_OFFSET, "the vocabulary is made to collide in hash tables");
+    return error_set(err, NP_EFORMAT, where, NO_OFFSET,
+                     "the vocabulary is made to collide in hash tables");
 }
 
 np_status bpe_add_token(struct bpe *bpe, uint32_t id, const char *where, np_error *err)
@@ -111,24 +114,24 @@ int32_t bpe_find(const struct bpe *bpe, const char *bytes, size_t n_bytes)
     return (int32_t)bpe->token_slots[token_slot(bpe, bytes, n_bytes, &probes)].n - 1;
 }
 
-np_status bpe_add_merge(struct bpe *bpe, struct bpe_token left, struct bpe_token right, const char *where,
-                        np_error *err)
+np_status bpe_add_merge(struct bpe *bpe, struct bpe_token left, struct bpe_token right,
+                        const char *where, np_error *err)
 {
     char joined[4096];
     uint32_t rank = bpe->n_merges, probes;
     size_t n = (size_t)left.n_bytes + right.n_bytes;
     if (n > sizeof joined)
-        return error_set(err, NP_ELIMIT, where, NO_OFFSET, "merge %u has %zu bytes; at most %zu are allowed", rank, n,
-                         sizeof joined);
+        return error_set(err, NP_ELIMIT, where, NO_OFFSET,
+                         "merge %u has %zu bytes; at most %zu are allowed", rank, n, sizeof joined);
     memcpy(joined, left.bytes, left.n_bytes);
     memcpy(joined + left.n_bytes, right.bytes, right.n_bytes);
-    int32_t ids[3] = {bpe_find(bpe, left.bytes, left.n_bytes), bpe_find(bpe, right.bytes, right.n_bytes),
-                      bpe_find(bpe, joined, n)};
+    int32_t ids[3] = {bpe_find(bpe, left.bytes, left.n_bytes),
+                      bpe_find(bpe, right.bytes, right.n_bytes), bpe_find(bpe, joined, n)};
     static const char *const names[3] = {"left side", "right side", "result"};
     for (int i = 0; i < 3; i++)
         if (ids[i] < 0)
-            return error_set(err, NP_EFORMAT, where, NO_OFFSET, "the %s of merge %u is no token of the vocabulary",
-                             names[i], rank);
+            return error_set(err, NP_EFORMAT, where, NO_OFFSET,
+                             "the %s of merge %u is no token of the vocabulary", names[i], rank);
     uint32_t at = merge_slot(bpe, (uint32_t)ids[0], (uint32_t)ids[1], &probes);
     TRY(check_probes(probes, where, err));
     if (bpe->merge_slots[at])
@@ -146,7 +149,8 @@ void bpe_space_free(struct bpe_space *space)
     *space = (struct bpe_space){0};
 }
 
-/* n symbols, and 2 n joins: n - 1 at first, and every join that is done puts at most two in and takes one. */
+/* n symbols, and 2 n joins: n - 1 at first, and every join that is done puts at most two in and
+ * takes one. */
 static np_status reserve(struct bpe_space *space, size_t n, np_error *err)
 {
     if (n <= space->n_allocated) return NP_OK;
@@ -181,10 +185,12 @@ static void sift_up(uint64_t *heap, size_t at)
 }
 
 /* Appends the join of symbols `left` and the one behind it, if there is one. */
-static size_t offer(const struct bpe *bpe, const struct bpe_space *space, size_t n_heap, uint32_t left)
+static size_t offer(const struct bpe *bpe, const struct bpe_space *space, size_t n_heap,
+                    uint32_t left)
 {
     uint32_t probes, right = space->symbols[left].next;
-    uint32_t slot = bpe->merge_slots[merge_slot(bpe, space->symbols[left].id, space->symbols[right].id, &probes)];
+    uint32_t slot = bpe->merge_slots[merge_slot(bpe, space->symbols[left].id,
+                                                space->symbols[right].id, &probes)];
     if (slot) space->heap[n_heap++] = (uint64_t)(slot - 1) << 32 | left;
     return n_heap;
 }
@@ -219,8 +225,8 @@ static void join_all(const struct bpe *bpe, const struct bpe_space *space, size_
     }
 }
 
-np_status bpe_encode(const struct bpe *bpe, struct bpe_space *space, const char *piece, size_t n_bytes,
-                     np_error *err)
+np_status bpe_encode(const struct bpe *bpe, struct bpe_space *space, const char *piece,
+                     size_t n_bytes, np_error *err)
 {
     TRY(reserve(space, n_bytes, err));
     struct bpe_symbol *symbols = space->symbols;
@@ -232,7 +238,8 @@ np_status bpe_encode(const struct bpe *bpe, struct bpe_space *space, const char 
     for (size_t i = 0; i < n_bytes; i++) {
         int32_t id = bpe->byte_ids[(unsigned char)piece[i]];
         if (id < 0)
-            return error_set(err, NP_EINPUT, "text", (int64_t)i, "the vocabulary has no token for byte 0x%02x",
+            return error_set(err, NP_EINPUT, "text", (int64_t)i,
+                             "the vocabulary has no token for byte 0x%02x",
                              (unsigned char)piece[i]);
         symbols[i] = (struct bpe_symbol){(uint32_t)id, 1, (uint32_t)(i - 1), (uint32_t)(i + 1)};
     }

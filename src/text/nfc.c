@@ -1,20 +1,24 @@
 /*
  * nfc.c - normalises only what needs it.
  *
- * A character that neither changes nor joins what stands before it ("safe", from the table of unicode.h) starts
- * a stretch of its own. Stretches with an unsafe character are decomposed, ordered and composed by utf8proc;
- * all else is copied, and so is what Unicode 9.0 did not know, whatever version utf8proc is: then ids do not
- * depend on it, and are those of `tokenizers`, whose normaliser stopped there.
+ * A character that neither changes nor joins what stands before it ("safe", from the table of
+ * unicode.h) starts a stretch of its own. Stretches with an unsafe character are decomposed,
+ * ordered and composed by utf8proc; all else is copied, and so is what Unicode 9.0 did not know,
+ * whatever version utf8proc is: then ids do not depend on it, and are those of `tokenizers`, whose
+ * normaliser stopped there.
  *
- * Surprise: the marks of a stretch are put in order here, by counting. utf8proc's own sort takes quadratic time,
- * and a megabyte of accents on one letter is a text like any other.
+ * Surprise: the marks of a stretch are put in order here, by counting. utf8proc's own sort takes
+ * quadratic time, and a megabyte of accents on one letter is a text like any other.
  */
 #include "text/nfc.h"
 #include "base/arena.h"
 #include "text/unicode.h"
 #include <utf8proc.h>
 
-struct points { utf8proc_int32_t *values, *spare; size_t n, n_allocated; };
+struct points {
+    utf8proc_int32_t *values, *spare;
+    size_t n, n_allocated;
+};
 
 void nfc_free(struct nfc *nfc)
 {
@@ -23,8 +27,8 @@ void nfc_free(struct nfc *nfc)
     *nfc = (struct nfc){0};
 }
 
-/* The end of the stretch that begins at `at`; *unsafe: whether it may change. A byte that is not UTF-8 is a
- * stretch, and so is a safe character that nothing joins. */
+/* The end of the stretch that begins at `at`; *unsafe: whether it may change. A byte that is not
+ * UTF-8 is a stretch, and so is a safe character that nothing joins. */
 static size_t stretch_end(const char *text, size_t n, size_t at, bool *unsafe)
 {
     uint32_t c;
@@ -57,17 +61,21 @@ static np_status decompose(const char *text, size_t n, struct points *points, np
         uint32_t c = 0;
         int boundary = 0;
         at += utf8_read(text + at, n - at, &c);
-        utf8proc_ssize_t count =
-            utf8proc_decompose_char((utf8proc_int32_t)c, points->values + points->n,
-                                    (utf8proc_ssize_t)(points->n_allocated - points->n), UTF8PROC_DECOMPOSE, &boundary);
+        utf8proc_ssize_t count = utf8proc_decompose_char(
+            (utf8proc_int32_t)c, points->values + points->n,
+            (utf8proc_ssize_t)(points->n_allocated - points->n), UTF8PROC_DECOMPOSE, &boundary);
         if (count < 0 || (size_t)count > points->n_allocated - points->n)
-            return error_set(err, NP_EINTERNAL, NULL, NO_OFFSET, "utf8proc cannot decompose U+%04X", c);
+            return error_set(err, NP_EINTERNAL, NULL, NO_OFFSET, "utf8proc cannot decompose U+%04X",
+                             c);
         points->n += (size_t)count;
     }
     return NP_OK;
 }
 
-static unsigned mark_class(utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class & 255; }
+static unsigned mark_class(utf8proc_int32_t c)
+{
+    return utf8proc_get_property(c)->combining_class & 255;
+}
 
 /* Stable: marks of one class keep their order. */
 static void sort_marks(struct points *points, size_t begin, size_t end)
@@ -109,8 +117,8 @@ static np_status add_run(struct nfc *nfc, struct nfc_run run, np_error *err)
 }
 
 /* Normalises text[begin, end) to the end of out->bytes. */
-static np_status compose(const char *text, size_t begin, size_t end, struct points *points, struct nfc *out,
-                         np_error *err)
+static np_status compose(const char *text, size_t begin, size_t end, struct points *points,
+                         struct nfc *out, np_error *err)
 {
     TRY(decompose(text + begin, end - begin, points, err));
     order(points);
@@ -120,7 +128,8 @@ static np_status compose(const char *text, size_t begin, size_t end, struct poin
     size_t to = out->n_bytes;
     for (utf8proc_ssize_t i = 0; i < n; i++)
         out->n_bytes += utf8_write((uint32_t)points->values[i], out->bytes + out->n_bytes);
-    if (out->n_bytes - to == end - begin && !memcmp(out->bytes + to, text + begin, end - begin)) return NP_OK;
+    if (out->n_bytes - to == end - begin && !memcmp(out->bytes + to, text + begin, end - begin))
+        return NP_OK;
     return add_run(out, (struct nfc_run){begin, end, to, out->n_bytes}, err);
 }
 
@@ -133,7 +142,8 @@ np_status nfc_normalise(const char *text, size_t n, struct nfc *out, np_error *e
     *out = (struct nfc){0};
     for (size_t at = 0, end; at < n && !status; at = end) {
         end = at + 1;
-        if ((unsigned char)text[at] < 0x80 && (end == n || (unsigned char)text[end] < 0x80)) continue;
+        if ((unsigned char)text[at] < 0x80 && (end == n || (unsigned char)text[end] < 0x80))
+            continue;
         end = stretch_end(text, n, at, &unsafe);
         if (!unsafe) continue;
         /* form C is at most three times as long as what it is made from (in UTF-8) */

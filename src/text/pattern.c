@@ -1,18 +1,21 @@
 /*
  * pattern.c - translates a tokenizer's regular expression.
  *
- * Everything that matches one character becomes a set of class bytes; groups, alternatives and quantifiers
- * pass through, as far as Oniguruma (which `tokenizers` uses) and PCRE2 agree on them. What is not on the
- * list is refused: a rule that is half understood gives wrong ids.
+ * Everything that matches one character becomes a set of class bytes; groups, alternatives and
+ * quantifiers pass through, as far as Oniguruma (which `tokenizers` uses) and PCRE2 agree on them.
+ * What is not on the list is refused: a rule that is half understood gives wrong ids.
  *
- * Surprise: (?i:'s) takes U+017F, the long s, for an s too, and the Kelvin sign for a k; both have a class of
- * their own for that. Two letters that together fold to one character (ss, ff, fi, fl, st) are refused there.
+ * Surprise: (?i:'s) takes U+017F, the long s, for an s too, and the Kelvin sign for a k; both have
+ * a class of their own for that. Two letters that together fold to one character (ss, ff, fi, fl,
+ * st) are refused there.
  */
 #include "text/pattern.h"
 #include "text/split.h"
 #include "text/unicode.h"
 
-struct set { bool has[256]; };
+struct set {
+    bool has[256];
+};
 
 struct reader {
     const char *regex;
@@ -60,53 +63,53 @@ static void add_spaces(struct set *set, bool negated)
         if (class_is_space((uint8_t)c) != negated) set->has[c] = true;
 }
 
-/* Reads what follows a backslash (r->at is on it) into *set. */
-static np_status read_escape(struct reader *r, struct set *set)
+/* \p{..}, \P{..}; r->at is on the backslash. */
+static np_status read_property(struct reader *r, struct set *set)
+{
+    const char *name = r->regex + r->at + 3;
+    const char *end = peek(r, 2) == '{' ? memchr(name, '}', r->n - r->at - 3) : NULL;
+    if (!end || !add_category(set, name, (size_t)(end - name), peek(r, 1) == 'P'))
+        return refuse(r, r->at, end ? (size_t)(end - name) + 4 : 40, "this property");
+    r->at += (size_t)(end - name) + 4;
+    return NP_OK;
+}
+
+/* An escape, r->at is on the backslash. *literal: the one character that it is, -1: a class. */
+static np_status read_escape(struct reader *r, struct set *set, int *literal)
 {
     static const char controls[] = "r\rn\nt\tf\fv\v";
-    size_t from = r->at;
+    static const char marks[] = "'\"!#$%&()*+,-./:;<=>?@[\\]^_`{|}~";
     int c = peek(r, 1);
-    r->at += 2;
-    const char *control = c > 0 && c < 0x80 ? strchr(controls, c) : NULL;
+    *literal = -1;
+    if (c == 'p' || c == 'P') return read_property(r, set);
     if (c == 's' || c == 'S') {
         add_spaces(set, c == 'S');
     } else if (c == 'd' || c == 'D') {
         add_category(set, "Nd", 2, c == 'D');
-    } else if ((c == 'p' || c == 'P') && peek(r, 0) == '{') {
-        const char *name = r->regex + r->at + 1, *end = memchr(name, '}', r->n - r->at - 1);
-        if (!end || !add_category(set, name, (size_t)(end - name), c == 'P'))
-            return refuse(r, from, end ? (size_t)(end - r->regex) - from + 1 : 40, "this property");
-        r->at = (size_t)(end - r->regex) + 1;
-    } else if (control && c >= 'a') {
-        set->has[(unsigned char)control[1]] = true;
-    } else if (c > ' ' && c < 0x7F && strchr("'\"!#$%&()*+,-./:;<=>?@[\\]^_`{|}~", c)) {
-        set->has[c] = true;
     } else {
-        return refuse(r, from, 2, "this escape");
+        const char *control = c >= 'a' ? strchr(controls, c) : NULL;
+        if (control)
+            *literal = control[1];
+        else if (c > 0 && strchr(marks, c))
+            *literal = c;
+        else
+            return refuse(r, r->at, 2, "this escape");
+        set->has[*literal] = true;
     }
+    r->at += 2;
     return NP_OK;
 }
 
-/* One ASCII character that stands for itself, escaped or not; -1: something else. */
+/* *literal: the one character that the member is, -1: a class. */
 static np_status read_member(struct reader *r, struct set *set, int *literal)
 {
     int c = peek(r, 0);
-    struct set one = {{false}};
-    *literal = -1;
-    if (c == '\\') {
-        int next = peek(r, 1);
-        TRY(read_escape(r, &one));
-        if (next != 's' && next != 'S' && next != 'd' && next != 'D' && next != 'p' && next != 'P')
-            for (int i = 0; i < 128; i++)
-                if (one.has[i]) *literal = i;
-    } else if (c < 0 || c >= 0x80 || c == '[' || (c == '&' && peek(r, 1) == '&')) {
+    if (c == '\\') return read_escape(r, set, literal);
+    if (c < 0 || c >= 0x80 || c == '[' || (c == '&' && peek(r, 1) == '&'))
         return refuse(r, r->at, 4, "this member of a set");
-    } else {
-        one.has[c] = true;
-        *literal = c;
-        r->at++;
-    }
-    for (int i = 0; i < 256; i++) set->has[i] = set->has[i] || one.has[i];
+    set->has[c] = true;
+    *literal = c;
+    r->at++;
     return NP_OK;
 }
 
@@ -166,7 +169,7 @@ static np_status add_other_case(struct reader *r, struct set *set, int c, int ne
 /* One character, escape or set, outside of sets. */
 static np_status read_atom(struct reader *r)
 {
-    int c = peek(r, 0);
+    int c = peek(r, 0), literal;
     bool caseless = r->caseless[r->depth];
     struct set set = {{false}};
     if (c == '[') {
@@ -174,7 +177,7 @@ static np_status read_atom(struct reader *r)
         TRY(read_set(r, &set));
     } else if (c == '\\') {
         if (caseless) return refuse(r, r->at, 4, "an escape in (?i:");
-        TRY(read_escape(r, &set));
+        TRY(read_escape(r, &set, &literal));
     } else if (c >= 0x80 || strchr(".^${}]#", c)) {
         return refuse(r, r->at, 4, "this");
     } else {
@@ -189,7 +192,10 @@ static np_status read_atom(struct reader *r)
 /* "(", "(?:", "(?=", "(?!" and "(?i:". */
 static np_status read_group(struct reader *r)
 {
-    static const struct { const char *opens, *writes; bool caseless; } groups[] = {
+    static const struct {
+        const char *opens, *writes;
+        bool caseless;
+    } groups[] = {
         {"(?i:", "(?:", true}, {"(?:", "(?:", false}, {"(?=", "(?=", false}, {"(?!", "(?!", false}};
     if (r->depth + 1 == (int)(sizeof r->caseless / sizeof *r->caseless))
         return refuse(r, r->at, 4, "this depth of groups");
@@ -209,45 +215,56 @@ static np_status read_group(struct reader *r)
     return NP_OK;
 }
 
+static bool is_quantifier(int c)
+{
+    return c == '?' || c == '*' || c == '+' || c == '{';
+}
+
+/* Steps over "{m}", "{m,}", "{m,n}"; false: it is something else. */
+static bool skip_counts(struct reader *r)
+{
+    int first = peek(r, 1);
+    r->at++;
+    while (peek(r, 0) == ',' || (peek(r, 0) >= '0' && peek(r, 0) <= '9')) r->at++;
+    return peek(r, 0) == '}' && first != ',' && first != '}' && r->at++;
+}
+
 /* "?", "*", "+" with "?" or "+" behind, or "{m,n}" alone: there the dialects differ. */
 static np_status read_quantifier(struct reader *r)
 {
     size_t from = r->at;
     if (peek(r, 0) == '{') {
-        int first = peek(r, 1);
-        r->at++;
-        while (peek(r, 0) == ',' || (peek(r, 0) >= '0' && peek(r, 0) <= '9')) r->at++;
-        bool closed = peek(r, 0) == '}' && first >= '0' && first <= '9';
-        r->at++;
-        if (!closed || peek(r, 0) == '+' || peek(r, 0) == '?')
-            return refuse(r, from, r->at - from + 1, "this quantifier");
+        if (!skip_counts(r)) return refuse(r, from, r->at - from + 1, "this quantifier");
     } else {
         r->at++;
         if (peek(r, 0) == '?' || peek(r, 0) == '+') r->at++;
     }
-    if (peek(r, 0) == '*' || peek(r, 0) == '+' || peek(r, 0) == '?' || peek(r, 0) == '{')
+    if (is_quantifier(peek(r, 0)))
         return refuse(r, from, r->at - from + 1, "a quantifier of a quantifier");
     buf_push(r->out, r->regex + from, r->at - from);
     return NP_OK;
 }
 
-np_status pattern_translate(const char *regex, size_t n_bytes, const char *where, struct buf *out, np_error *err)
+np_status pattern_translate(const char *regex, size_t n_bytes, const char *where, struct buf *out,
+                            np_error *err)
 {
     struct reader r = {.regex = regex, .n = n_bytes, .where = where, .out = out, .err = err};
     bool quantifiable = false;
     if (n_bytes > SPLIT_MAX_REGEX_BYTES)
-        return error_set(err, NP_ELIMIT, where, NO_OFFSET, "a splitting rule of %zu bytes; at most %d are allowed",
-                         n_bytes, SPLIT_MAX_REGEX_BYTES);
+        return error_set(err, NP_ELIMIT, where, NO_OFFSET,
+                         "a splitting rule of %zu bytes; at most %d are allowed", n_bytes,
+                         SPLIT_MAX_REGEX_BYTES);
     while (r.at < n_bytes) {
         int c = peek(&r, 0);
         if (c == '(') {
             TRY(read_group(&r));
             quantifiable = false;
         } else if (c == '|' || c == ')') {
-            if (c == ')' && r.depth-- == 0) return refuse(&r, r.at, 1, "a parenthesis without its other");
+            if (c == ')' && r.depth-- == 0)
+                return refuse(&r, r.at, 1, "a parenthesis without its other");
             buf_push(out, regex + r.at++, 1);
             quantifiable = c == ')';
-        } else if (c == '?' || c == '*' || c == '+' || c == '{') {
+        } else if (is_quantifier(c)) {
             if (!quantifiable) return refuse(&r, r.at, 2, "a quantifier here");
             TRY(read_quantifier(&r));
             quantifiable = false;

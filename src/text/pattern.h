@@ -7,6 +7,7 @@
 #include "base/buf.h"
 
 /* Errors (NP_EUNSUPPORTED, with the byte offset in the expression) name what is not understood. */
-np_status pattern_translate(const char *regex, size_t n_bytes, const char *where, struct buf *out, np_error *err);
+np_status pattern_translate(const char *regex, size_t n_bytes, const char *where, struct buf *out,
+                            np_error *err);
 
 #endif

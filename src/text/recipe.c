@@ -1,8 +1,8 @@
 /*
  * recipe.c - the known splitting rules, and the parts of a recipe that every reader needs.
  *
- * A rule's name in a GGUF is taken only where it means exactly this rule; llama.cpp has more names for some of
- * them whose own tokenizers do differ.
+ * A rule's name in a GGUF is taken only where it means exactly this rule; llama.cpp has more names
+ * for some of them whose own tokenizers do differ.
  */
 #include "text/recipe.h"
 
@@ -11,11 +11,13 @@
 const char rule_gpt2_regex[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
-#define REGEX_LLAMA3                                                                                        \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"   \
+#define REGEX_LLAMA3                                                           \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| " \
+    "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"                                           \
     "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define REGEX_QWEN2                                                                                         \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"        \
+#define REGEX_QWEN2                                                       \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| " \
+    "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"                                      \
     "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 static const struct known_rule rules[] = {
@@ -63,11 +65,12 @@ np_status recipe_reserve(struct recipe *recipe, size_t n_vocab, size_t n_merges,
 {
     if (n_vocab > RECIPE_MAX_VOCAB || n_merges > RECIPE_MAX_MERGES)
         return error_set(err, NP_ELIMIT, recipe->where, NO_OFFSET,
-                         "%zu tokens and %zu merges; at most %u of each are allowed", n_vocab, n_merges,
-                         RECIPE_MAX_VOCAB);
+                         "%zu tokens and %zu merges; at most %u of each are allowed", n_vocab,
+                         n_merges, RECIPE_MAX_VOCAB);
     recipe->tokens = arena_push_array(&recipe->arena, n_vocab + 1, sizeof *recipe->tokens);
     recipe->merges = arena_push_array(&recipe->arena, n_merges + 1, sizeof *recipe->merges);
-    if (!recipe->tokens || !recipe->merges) return error_nomem(err, "the vocabulary", n_vocab * 16 + n_merges * 32);
+    if (!recipe->tokens || !recipe->merges)
+        return error_nomem(err, "the vocabulary", n_vocab * 16 + n_merges * 32);
     recipe->n_vocab = (uint32_t)n_vocab;
     recipe->n_merges = 0;
     return NP_OK;
@@ -80,7 +83,8 @@ np_status recipe_add_merge(struct recipe *recipe, const char *text, size_t n_byt
     if (!space || !left || left + 1 == n_bytes || memchr(space + 1, ' ', n_bytes - left - 1))
         return error_given(err,
                            error_set(err, NP_EFORMAT, recipe->where, NO_OFFSET,
-                                     "merge %zu is not two tokens with a space between", recipe->n_merges),
+                                     "merge %zu is not two tokens with a space between",
+                                     recipe->n_merges),
                            "%.*s", (int)(n_bytes < 60 ? n_bytes : 60), text);
     recipe->merges[recipe->n_merges++] =
         (struct recipe_merge){{text, left}, {space + 1, n_bytes - left - 1}};

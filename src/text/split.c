@@ -1,9 +1,9 @@
 /*
  * split.c - runs the steps of a splitting rule.
  *
- * Step k cuts each piece of step k-1 as if it stood alone: for SmolLM2, digits are cut out first, so that
- * the look-ahead of the GPT-2 rule never sees a digit. Positions in classes are turned into bytes only for
- * the pieces of the last step, which come in order.
+ * Step k cuts each piece of step k-1 as if it stood alone: for SmolLM2, digits are cut out first,
+ * so that the look-ahead of the GPT-2 rule never sees a digit. Positions in classes are turned into
+ * bytes only for the pieces of the last step, which come in order.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/split.h"
@@ -28,16 +28,17 @@ static np_status compile(struct split_code *step, const struct split_step *from,
     if (status) goto done;
     step->drop_matches = from->drop_matches;
     step->drop_gaps = from->drop_gaps;
-    step->code = pcre2_compile((PCRE2_SPTR)pattern.data, pattern.n_bytes, PCRE2_NEVER_BACKSLASH_C, &error,
-                               &at, NULL);
+    step->code = pcre2_compile((PCRE2_SPTR)pattern.data, pattern.n_bytes, PCRE2_NEVER_BACKSLASH_C,
+                               &error, &at, NULL);
     if (!step->code) {
         char text[128] = "";
         pcre2_get_error_message(error, (PCRE2_UCHAR *)text, sizeof text);
-        status = error_set(err, NP_EFORMAT, where, NO_OFFSET, "the splitting rule is not a regular expression: %s",
-                           text);
+        status = error_set(err, NP_EFORMAT, where, NO_OFFSET,
+                           "the splitting rule is not a regular expression: %s", text);
         goto done;
     }
-    pcre2_jit_compile(step->code, PCRE2_JIT_COMPLETE); /* without JIT the same matches come slower */
+    pcre2_jit_compile(step->code,
+                      PCRE2_JIT_COMPLETE); /* without JIT the same matches come slower */
     pcre2_pattern_info(step->code, PCRE2_INFO_MATCHEMPTY, &matches_empty);
     if (matches_empty)
         status = error_set(err, NP_EUNSUPPORTED, where, NO_OFFSET,
@@ -47,17 +48,20 @@ done:
     return status;
 }
 
-np_status splitter_init(struct splitter *splitter, struct arena *arena, const struct split_step *steps,
-                        size_t n_steps, const char *where, np_error *err)
+np_status splitter_init(struct splitter *splitter, struct arena *arena,
+                        const struct split_step *steps, size_t n_steps, const char *where,
+                        np_error *err)
 {
     *splitter = (struct splitter){0};
     if (n_steps > SPLIT_MAX_STEPS)
-        return error_set(err, NP_ELIMIT, where, NO_OFFSET, "%zu splitting steps; at most %d are allowed", n_steps,
-                         SPLIT_MAX_STEPS);
+        return error_set(err, NP_ELIMIT, where, NO_OFFSET,
+                         "%zu splitting steps; at most %d are allowed", n_steps, SPLIT_MAX_STEPS);
     splitter->steps = arena_push_array(arena, n_steps ? n_steps : 1, sizeof *splitter->steps);
-    if (!splitter->steps) return error_nomem(err, "the splitting rule", n_steps * sizeof *splitter->steps);
+    if (!splitter->steps)
+        return error_nomem(err, "the splitting rule", n_steps * sizeof *splitter->steps);
     for (; splitter->n_steps < n_steps; splitter->n_steps++) {
-        np_status status = compile(&splitter->steps[splitter->n_steps], &steps[splitter->n_steps], where, err);
+        np_status status =
+            compile(&splitter->steps[splitter->n_steps], &steps[splitter->n_steps], where, err);
         if (status) {
             splitter->n_steps++;
             splitter_free(splitter);
@@ -73,7 +77,8 @@ void splitter_free(struct splitter *splitter)
     *splitter = (struct splitter){0};
 }
 
-np_status split_space_init(struct split_space *space, const struct splitter *splitter, np_error *err)
+np_status split_space_init(struct split_space *space, const struct splitter *splitter,
+                           np_error *err)
 {
     *space = (struct split_space){0};
     space->match = pcre2_match_data_create(1, NULL);
@@ -130,7 +135,8 @@ static np_status cut(struct run *run, size_t step, size_t begin, size_t end, np_
         int rc = pcre2_match(code->code, subject, n, at, 0, run->match, NULL);
         if (rc == PCRE2_ERROR_NOMATCH) break;
         if (rc < 0)
-            return error_set(err, rc == PCRE2_ERROR_NOMEMORY ? NP_ENOMEM : NP_ELIMIT, NULL, NO_OFFSET,
+            return error_set(err, rc == PCRE2_ERROR_NOMEMORY ? NP_ENOMEM : NP_ELIMIT, NULL,
+                             NO_OFFSET,
                              "the splitting rule takes too long on this text (PCRE2 error %d)", rc);
         const size_t *found = pcre2_get_ovector_pointer(run->match);
         size_t first = found[0], last = found[1];
@@ -141,8 +147,8 @@ static np_status cut(struct run *run, size_t step, size_t begin, size_t end, np_
     return code->drop_gaps ? NP_OK : hand_on(run, step + 1, begin + at, end, err);
 }
 
-np_status splitter_run(const struct splitter *splitter, struct split_space *space, const char *text, size_t n,
-                       split_piece *piece, void *ctx, np_error *err)
+np_status splitter_run(const struct splitter *splitter, struct split_space *space, const char *text,
+                       size_t n, split_piece *piece, void *ctx, np_error *err)
 {
     if (space->n_allocated < n) {
         mem_free(space->classes);
@@ -151,8 +157,13 @@ np_status splitter_run(const struct splitter *splitter, struct split_space *spac
         if (!space->classes) return error_nomem(err, "splitting a text", n);
         space->n_allocated = n;
     }
-    struct run run = {.splitter = splitter, .classes = space->classes, .match = space->match, .text = text,
-                      .n = n, .piece = piece, .ctx = ctx};
+    struct run run = {.splitter = splitter,
+                      .classes = space->classes,
+                      .match = space->match,
+                      .text = text,
+                      .n = n,
+                      .piece = piece,
+                      .ctx = ctx};
     run.n_classes = unicode_classes(text, n, space->classes);
     return hand_on(&run, 0, 0, run.n_classes, err);
 }

@@ -1,13 +1,15 @@
 /*
  * tokenizer.c - builds a tokenizer of a recipe, and encodes with it.
  *
- *   text --added tokens--> parts --NFC--> --added tokens that are normalised--> parts --split--> pieces --merges--> ids
+ *   text --added tokens--> parts --NFC--> --added tokens of the normalised text--> parts
+ *        --split--> pieces --merges--> ids
  *
- * Positions in a part are turned into bytes of the text when a token is written down, so spans always tile the
- * text as it was given.
+ * Positions in a part are turned into bytes of the text when a token is written down, so spans
+ * always tile the text as it was given.
  *
- * Surprise: pieces that came before in the same call are not merged again. What is remembered is where their
- * tokens stand in the answer, so the memory of that is one small table, and nothing outlives the call.
+ * Surprise: pieces that came before in the same call are not merged again. What is remembered is
+ * where their tokens stand in the answer, so the memory of that is one small table, and nothing
+ * outlives the call.
  */
 #include "text/tokenizer.h"
 #include "text/added.h"
@@ -22,10 +24,10 @@ struct tokenizer {
     struct arena arena;
     struct bpe bpe;
     struct splitter splitter;
-    struct added_set added;      /* looked for in the text as given */
-    struct added_set normalized; /* looked for after normalising */
+    struct added_set added;         /* looked for in the text as given */
+    struct added_set normalized;    /* looked for after normalising */
     const struct bpe_token *tokens; /* [n_vocab] */
-    uint8_t *flags;              /* [n_vocab] TOKEN_* of recipe.h; IN_MODEL only where merges can give it */
+    uint8_t *flags; /* [n_vocab] TOKEN_* of recipe.h; IN_MODEL only where merges can give it */
     uint32_t n_vocab;
     bool nfc, prefix_space;
     int32_t bos, eos;
@@ -34,27 +36,33 @@ struct tokenizer {
     char describe[128];
 };
 
-/* ---- building --------------------------------------------------------------------------------- */
+/* ---- building ---------------------------------------------------------------------------------
+ */
 
-/* Copies the bytes of all tokens. Merges can give those of the model whose text is in the alphabet, as long as
- * an added token of that text has the same bytes. */
-static np_status copy_tokens(struct tokenizer *tokenizer, const struct recipe *recipe, np_error *err)
+/* Copies the bytes of all tokens. Merges can give those of the model whose text is in the alphabet,
+ * as long as an added token of that text has the same bytes. */
+static np_status copy_tokens(struct tokenizer *tokenizer, const struct recipe *recipe,
+                             np_error *err)
 {
     size_t n_bytes = 0, n = recipe->n_vocab;
     for (size_t i = 0; i < n; i++) n_bytes += recipe->tokens[i].n_bytes;
     struct bpe_token *tokens = arena_push_array(&tokenizer->arena, n + 1, sizeof *tokens);
     char *bytes = arena_push(&tokenizer->arena, n_bytes + 1);
     tokenizer->flags = arena_push(&tokenizer->arena, n + 1);
-    if (!tokens || !bytes || !tokenizer->flags) return error_nomem(err, "the vocabulary", n_bytes + n * 17);
+    if (!tokens || !bytes || !tokenizer->flags)
+        return error_nomem(err, "the vocabulary", n_bytes + n * 17);
     tokenizer->tokens = tokens;
     tokenizer->n_vocab = (uint32_t)n;
     for (size_t i = 0; i < n; i++) {
         const struct recipe_token *from = &recipe->tokens[i];
         if (!from->text) continue;
         bool written = alphabet_decode(from->text, from->n_bytes, bytes, &tokens[i].n_bytes);
-        if (written && from->flags & TOKEN_ADDED && from->flags & TOKEN_IN_MODEL && tokens[i].n_bytes != from->n_bytes)
-            return error_set(err, NP_EUNSUPPORTED, recipe->where, NO_OFFSET,
-                             "added token %zu stands for two texts: its own, and that of a token of the model", i);
+        if (written && from->flags & TOKEN_ADDED && from->flags & TOKEN_IN_MODEL &&
+            tokens[i].n_bytes != from->n_bytes)
+            return error_set(
+                err, NP_EUNSUPPORTED, recipe->where, NO_OFFSET,
+                "added token %zu stands for two texts: its own, and that of a token of the model",
+                i);
         tokenizer->flags[i] = (uint8_t)from->flags;
         if (!written || (from->flags & TOKEN_ADDED && tokens[i].n_bytes != from->n_bytes)) {
             tokens[i].n_bytes = from->n_bytes;
@@ -67,7 +75,8 @@ static np_status copy_tokens(struct tokenizer *tokenizer, const struct recipe *r
     return NP_OK;
 }
 
-static np_status build_merges(struct tokenizer *tokenizer, const struct recipe *recipe, np_error *err)
+static np_status build_merges(struct tokenizer *tokenizer, const struct recipe *recipe,
+                              np_error *err)
 {
     char scratch[2][ALPHABET_MAX_BYTES];
     for (size_t i = 0; i < recipe->n_merges; i++) {
@@ -88,27 +97,31 @@ static np_status build_merges(struct tokenizer *tokenizer, const struct recipe *
 static np_status build_bpe(struct tokenizer *tokenizer, const struct recipe *recipe, np_error *err)
 {
     struct bpe *bpe = &tokenizer->bpe;
-    TRY(bpe_init(bpe, &tokenizer->arena, tokenizer->tokens, recipe->n_vocab, recipe->n_merges, err));
+    TRY(bpe_init(bpe, &tokenizer->arena, tokenizer->tokens, recipe->n_vocab, recipe->n_merges,
+                 err));
     bpe->whole_pieces = recipe->ignore_merges;
     for (uint32_t id = 0; id < recipe->n_vocab; id++)
         if (tokenizer->flags[id] & TOKEN_IN_MODEL) TRY(bpe_add_token(bpe, id, recipe->where, err));
     return build_merges(tokenizer, recipe, err);
 }
 
-static np_status build_added(struct tokenizer *tokenizer, const struct recipe *recipe, bool normalized,
-                             struct added_set *set, np_error *err)
+static np_status build_added(struct tokenizer *tokenizer, const struct recipe *recipe,
+                             bool normalized, struct added_set *set, np_error *err)
 {
     size_t n = 0;
-    for (uint32_t id = 0; id < recipe->n_vocab; id++) n += (recipe->tokens[id].flags & TOKEN_ADDED) != 0;
+    for (uint32_t id = 0; id < recipe->n_vocab; id++)
+        n += (recipe->tokens[id].flags & TOKEN_ADDED) != 0;
     set->tokens = arena_push_array(&tokenizer->arena, n + 1, sizeof *set->tokens);
     if (!set->tokens) return error_nomem(err, "the added tokens", n * sizeof *set->tokens);
     for (uint32_t id = 0; id < recipe->n_vocab; id++) {
         const struct recipe_token *from = &recipe->tokens[id];
-        if (!from->text || !(from->flags & TOKEN_ADDED) || !(from->flags & TOKEN_NORMALIZED) == normalized)
+        if (!from->text || !(from->flags & TOKEN_ADDED) ||
+            !(from->flags & TOKEN_NORMALIZED) == normalized)
             continue;
         if (from->n_bytes > ADDED_MAX_BYTES)
             return error_set(err, NP_ELIMIT, recipe->where, NO_OFFSET,
-                             "added token %u has %u bytes; at most %d are allowed", id, from->n_bytes, ADDED_MAX_BYTES);
+                             "added token %u has %u bytes; at most %d are allowed", id,
+                             from->n_bytes, ADDED_MAX_BYTES);
         struct added_token *token = &set->tokens[set->n_tokens++];
         *token = (struct added_token){.bytes = tokenizer->tokens[id].bytes,
                                       .n_bytes = from->n_bytes,
@@ -118,7 +131,8 @@ static np_status build_added(struct tokenizer *tokenizer, const struct recipe *r
                                       .rstrip = from->flags & TOKEN_RSTRIP,
                                       .single_word = from->flags & TOKEN_SINGLE_WORD};
         struct nfc nfc = {0};
-        if (normalized && tokenizer->nfc) TRY(nfc_normalise(token->bytes, token->n_bytes, &nfc, err));
+        if (normalized && tokenizer->nfc)
+            TRY(nfc_normalise(token->bytes, token->n_bytes, &nfc, err));
         if (nfc.bytes) {
             token->bytes = arena_strndup(&tokenizer->arena, nfc.bytes, nfc.n_bytes);
             token->n_bytes = (uint32_t)nfc.n_bytes;
@@ -144,16 +158,19 @@ np_status tokenizer_build(const struct recipe *recipe, struct tokenizer **out, n
     tokenizer->n_after = recipe->n_after;
     memcpy(tokenizer->before, recipe->before, sizeof recipe->before);
     memcpy(tokenizer->after, recipe->after, sizeof recipe->after);
-    snprintf(tokenizer->describe, sizeof tokenizer->describe, "byte-level BPE, splitting rule %s", recipe->rule);
+    snprintf(tokenizer->describe, sizeof tokenizer->describe, "byte-level BPE, splitting rule %s",
+             recipe->rule);
     np_status status = copy_tokens(tokenizer, recipe, err);
     if (!status) status = build_bpe(tokenizer, recipe, err);
     if (!status) status = build_added(tokenizer, recipe, false, &tokenizer->added, err);
     if (!status) status = build_added(tokenizer, recipe, true, &tokenizer->normalized, err);
     if (!status)
-        status = splitter_init(&tokenizer->splitter, &tokenizer->arena, recipe->steps, recipe->n_steps,
-                               recipe->where, err);
-    if (status) tokenizer_close(tokenizer);
-    else *out = tokenizer;
+        status = splitter_init(&tokenizer->splitter, &tokenizer->arena, recipe->steps,
+                               recipe->n_steps, recipe->where, err);
+    if (status)
+        tokenizer_close(tokenizer);
+    else
+        *out = tokenizer;
     return status;
 }
 
@@ -164,11 +181,12 @@ np_status tokenizer_open(const struct modelfile *file, struct tokenizer **out, n
     *out = NULL;
     const struct setting *type = modelfile_get(file, "model_type");
     recipe_init(&recipe, modelfile_path(file));
-    np_status status = modelfile_container(file) == CONTAINER_GGUF
-                           ? recipe_from_gguf(&recipe, file, &found, err)
-                           : recipe_from_folder(&recipe, modelfile_folder(file),
-                                                type && type->type == SETTING_STRING ? type->text.bytes : NULL, &found,
-                                                err);
+    np_status status =
+        modelfile_container(file) == CONTAINER_GGUF
+            ? recipe_from_gguf(&recipe, file, &found, err)
+            : recipe_from_folder(&recipe, modelfile_folder(file),
+                                 type && type->type == SETTING_STRING ? type->text.bytes : NULL,
+                                 &found, err);
     if (!status && found) status = tokenizer_build(&recipe, out, err);
     recipe_free(&recipe);
     return status;
@@ -182,9 +200,13 @@ void tokenizer_close(struct tokenizer *tokenizer)
     mem_free(tokenizer);
 }
 
-/* ---- encoding --------------------------------------------------------------------------------- */
+/* ---- encoding ---------------------------------------------------------------------------------
+ */
 
-struct seen_piece { const char *bytes; size_t n_bytes, first_token, n_tokens; };
+struct seen_piece {
+    const char *bytes;
+    size_t n_bytes, first_token, n_tokens;
+};
 #define MAX_SEEN ((size_t)1 << 13)
 #define MAX_SEEN_BYTES 64
 
@@ -198,13 +220,14 @@ struct encoder {
     size_t n_seen;
     /* the part at hand */
     const char *part;
-    size_t inserted;         /* bytes at its start that are not of the text */
-    size_t origin;           /* of its first other byte, in the text or in `nfc` */
-    const struct nfc *nfc;   /* NULL: the part is of the text itself */
+    size_t inserted;       /* bytes at its start that are not of the text */
+    size_t origin;         /* of its first other byte, in the text or in `nfc` */
+    const struct nfc *nfc; /* NULL: the part is of the text itself */
     size_t nfc_base, nfc_run;
 };
 
-static np_status push_token(struct encoder *encoder, int32_t id, size_t begin, size_t end, np_error *err)
+static np_status push_token(struct encoder *encoder, int32_t id, size_t begin, size_t end,
+                            np_error *err)
 {
     struct encoding *out = encoder->out;
     if (out->n_tokens == encoder->n_allocated) {
@@ -248,7 +271,8 @@ static np_status encode_piece(void *ctx, size_t begin, size_t end, np_error *err
         return NP_OK;
     }
     np_status status = bpe_encode(&encoder->tokenizer->bpe, &encoder->bpe, bytes, n, err);
-    if (status == NP_EINPUT && err) err->offset = (int64_t)origin_of(encoder, begin + (size_t)err->offset);
+    if (status == NP_EINPUT && err)
+        err->offset = (int64_t)origin_of(encoder, begin + (size_t)err->offset);
     TRY(status);
     for (uint32_t at = 0; at != BPE_END; at = encoder->bpe.symbols[at].next) {
         const struct bpe_symbol *symbol = &encoder->bpe.symbols[at];
@@ -275,8 +299,8 @@ static np_status encode_plain(struct encoder *encoder, const char *text, size_t 
         encoder->part = spaced;
         encoder->inserted = 1;
     }
-    np_status status = splitter_run(&tokenizer->splitter, &encoder->split, encoder->part, n + encoder->inserted,
-                                    encode_piece, encoder, err);
+    np_status status = splitter_run(&tokenizer->splitter, &encoder->split, encoder->part,
+                                    n + encoder->inserted, encode_piece, encoder, err);
     mem_free(spaced);
     return status;
 }
@@ -311,8 +335,8 @@ static np_status encode_part(struct encoder *encoder, const char *text, size_t b
     return status;
 }
 
-static np_status encode_text(struct encoder *encoder, const char *text, size_t n, bool parse_special,
-                             np_error *err)
+static np_status encode_text(struct encoder *encoder, const char *text, size_t n,
+                             bool parse_special, np_error *err)
 {
     for (size_t at = 0, begin, end; at < n; at = end) {
         const struct added_token *token =
@@ -324,18 +348,22 @@ static np_status encode_text(struct encoder *encoder, const char *text, size_t n
     return NP_OK;
 }
 
-np_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t n_bytes, bool add_special,
-                           bool parse_special, struct encoding *out, np_error *err)
+np_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t n_bytes,
+                           bool add_special, bool parse_special, struct encoding *out,
+                           np_error *err)
 {
     struct encoder encoder = {.tokenizer = tokenizer, .out = out};
     *out = (struct encoding){0};
     if (n_bytes > TOKENIZER_MAX_TEXT_BYTES)
-        return error_set(err, NP_ELIMIT, "text", NO_OFFSET, "a text of %zu bytes; at most %zu are allowed", n_bytes,
+        return error_set(err, NP_ELIMIT, "text", NO_OFFSET,
+                         "a text of %zu bytes; at most %zu are allowed", n_bytes,
                          TOKENIZER_MAX_TEXT_BYTES);
-    for (encoder.n_seen = 64; encoder.n_seen < n_bytes / 16 && encoder.n_seen < MAX_SEEN;) encoder.n_seen *= 2;
+    for (encoder.n_seen = 64; encoder.n_seen < n_bytes / 16 && encoder.n_seen < MAX_SEEN;)
+        encoder.n_seen *= 2;
     encoder.seen = mem_alloc(encoder.n_seen, sizeof *encoder.seen);
-    np_status status = encoder.seen ? split_space_init(&encoder.split, &tokenizer->splitter, err)
-                                    : error_nomem(err, "a text", encoder.n_seen * sizeof *encoder.seen);
+    np_status status = encoder.seen
+                           ? split_space_init(&encoder.split, &tokenizer->splitter, err)
+                           : error_nomem(err, "a text", encoder.n_seen * sizeof *encoder.seen);
     for (size_t i = 0; add_special && i < tokenizer->n_before && !status; i++)
         status = push_token(&encoder, tokenizer->before[i], 0, 0, err);
     if (!status) status = encode_text(&encoder, text, n_bytes, parse_special, err);
@@ -355,9 +383,13 @@ void encoding_free(struct encoding *encoding)
     *encoding = (struct encoding){0};
 }
 
-/* ---- what a tokenizer knows ------------------------------------------------------------------- */
+/* ---- what a tokenizer knows -------------------------------------------------------------------
+ */
 
-int32_t tokenizer_n_vocab(const struct tokenizer *tokenizer) { return (int32_t)tokenizer->n_vocab; }
+int32_t tokenizer_n_vocab(const struct tokenizer *tokenizer)
+{
+    return (int32_t)tokenizer->n_vocab;
+}
 
 const char *tokenizer_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *n_bytes)
 {
@@ -371,8 +403,23 @@ bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id)
     return id >= 0 && (uint32_t)id < tokenizer->n_vocab && tokenizer->flags[id] & TOKEN_SPECIAL;
 }
 
-int32_t tokenizer_bos(const struct tokenizer *tokenizer) { return tokenizer->bos; }
-int32_t tokenizer_eos(const struct tokenizer *tokenizer) { return tokenizer->eos; }
-bool tokenizer_adds_bos(const struct tokenizer *tokenizer) { return tokenizer->n_before > 0; }
-bool tokenizer_adds_eos(const struct tokenizer *tokenizer) { return tokenizer->n_after > 0; }
-const char *tokenizer_describe(const struct tokenizer *tokenizer) { return tokenizer->describe; }
+int32_t tokenizer_bos(const struct tokenizer *tokenizer)
+{
+    return tokenizer->bos;
+}
+int32_t tokenizer_eos(const struct tokenizer *tokenizer)
+{
+    return tokenizer->eos;
+}
+bool tokenizer_adds_bos(const struct tokenizer *tokenizer)
+{
+    return tokenizer->n_before > 0;
+}
+bool tokenizer_adds_eos(const struct tokenizer *tokenizer)
+{
+    return tokenizer->n_after > 0;
+}
+const char *tokenizer_describe(const struct tokenizer *tokenizer)
+{
+    return tokenizer->describe;
+}

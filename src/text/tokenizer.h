@@ -1,9 +1,10 @@
 /*
  * tokenizer.h - text <-> ids, exactly as the model's own tokenizer does it.
  *
- * Text is bytes. Steps: added tokens are cut out (longest match first), the rest is normalised and split by
- * the model's rule, each piece becomes bytes, and byte-pair merges join them in order of rank. Anything in a
- * tokenizer file that is not implemented is refused by name: a wrong id is worse than none.
+ * Text is bytes. Steps: added tokens are cut out (longest match first), the rest is normalised and
+ * split by the model's rule, each piece becomes bytes, and byte-pair merges join them in order of
+ * rank. Anything in a tokenizer file that is not implemented is refused by name: a wrong id is
+ * worse than none.
  *
  * A tokenizer never changes after loading; any number of threads may use it.
  */
@@ -17,13 +18,16 @@
 
 struct tokenizer;
 
-/* From a GGUF's tokenizer.ggml.* settings, or from tokenizer.json, or vocab.json + merges.txt, in the
- * folder (with tokenizer_config.json / special_tokens_map.json for BOS and EOS where needed). *out is NULL
- * with NP_OK where the model has no tokenizer at all. */
+/* From a GGUF's tokenizer.ggml.* settings, or from tokenizer.json, or vocab.json + merges.txt, in
+ * the folder (with tokenizer_config.json / special_tokens_map.json for BOS and EOS where needed).
+ * *out is NULL with NP_OK where the model has no tokenizer at all. */
 np_status tokenizer_open(const struct modelfile *file, struct tokenizer **out, np_error *err);
 void tokenizer_close(struct tokenizer *tokenizer);
 
-struct token_span { int32_t id; size_t begin, end; }; /* bytes of the text */
+struct token_span {
+    int32_t id;
+    size_t begin, end;
+}; /* bytes of the text */
 
 struct encoding {
     struct token_span *tokens; /* freed by encoding_free */
@@ -31,14 +35,16 @@ struct encoding {
 };
 void encoding_free(struct encoding *encoding);
 
-/* add_special: the tokenizer's own BOS/EOS rule. parse_special: added special tokens are found in the text
- * (else they are ordinary text). */
-np_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t n_bytes, bool add_special,
-                           bool parse_special, struct encoding *out, np_error *err);
+/* add_special: the tokenizer's own BOS/EOS rule. parse_special: added special tokens are found in
+ * the text (else they are ordinary text). */
+np_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t n_bytes,
+                           bool add_special, bool parse_special, struct encoding *out,
+                           np_error *err);
 
 int32_t tokenizer_n_vocab(const struct tokenizer *tokenizer); /* highest id + 1 */
 
-/* Bytes of one token, as they stand in a text; NULL for an id that has none (a hole in the vocabulary). */
+/* Bytes of one token, as they stand in a text; NULL for an id that has none (a hole in the
+ * vocabulary). */
 const char *tokenizer_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *n_bytes);
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id);
 
@@ -46,6 +52,7 @@ int32_t tokenizer_bos(const struct tokenizer *tokenizer); /* -1: none */
 int32_t tokenizer_eos(const struct tokenizer *tokenizer);
 bool tokenizer_adds_bos(const struct tokenizer *tokenizer);
 bool tokenizer_adds_eos(const struct tokenizer *tokenizer);
-const char *tokenizer_describe(const struct tokenizer *tokenizer); /* "byte-level BPE, splitting rule smollm" */
+const char *tokenizer_describe(
+    const struct tokenizer *tokenizer); /* "byte-level BPE, splitting rule smollm" */
 
 #endif

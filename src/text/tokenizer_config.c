@@ -1,5 +1,6 @@
 /*
- * tokenizer_config.c - vocabularies in JSON, and what tokenizer_config.json and its like add to them.
+ * tokenizer_config.c - vocabularies in JSON, and what tokenizer_config.json and its like add to
+ * them.
  */
 #include "text/recipe_json.h"
 #include <inttypes.h>
@@ -32,12 +33,13 @@ static int64_t highest_beside(const struct folder_files *files)
     json_object_foreach(json_object_get(files->config, "added_tokens_decoder"), key, value)
         raise_to(&highest, id_of_key(key));
     for (size_t i = 0; i < json_array_size(files->added_tokens); i++)
-        raise_to(&highest, json_integer_value(json_object_get(json_array_get(files->added_tokens, i), "id")));
+        raise_to(&highest,
+                 json_integer_value(json_object_get(json_array_get(files->added_tokens, i), "id")));
     return highest;
 }
 
-np_status recipe_read_vocab(struct recipe *recipe, const json_t *vocab, const struct folder_files *files,
-                            size_t n_merges, np_error *err)
+np_status recipe_read_vocab(struct recipe *recipe, const json_t *vocab,
+                            const struct folder_files *files, size_t n_merges, np_error *err)
 {
     int64_t highest = highest_beside(files);
     const char *key;
@@ -51,14 +53,17 @@ np_status recipe_read_vocab(struct recipe *recipe, const json_t *vocab, const st
                                "%.60s", key);
         raise_to(&highest, json_integer_value(value));
     }
-    if (highest < 0) return error_set(err, NP_EFORMAT, recipe->where, NO_OFFSET, "the vocabulary is empty");
-    TRY(recipe_reserve(recipe, (uint64_t)highest < SIZE_MAX ? (size_t)highest + 1 : SIZE_MAX, n_merges, err));
+    if (highest < 0)
+        return error_set(err, NP_EFORMAT, recipe->where, NO_OFFSET, "the vocabulary is empty");
+    TRY(recipe_reserve(recipe, (uint64_t)highest < SIZE_MAX ? (size_t)highest + 1 : SIZE_MAX,
+                       n_merges, err));
     json_object_foreach((json_t *)vocab, key, value)
     {
         struct recipe_token *token = &recipe->tokens[json_integer_value(value)];
         if (token->text)
             return error_given(err,
-                               error_set(err, NP_EFORMAT, recipe->where, NO_OFFSET, "two tokens have the id %" PRId64,
+                               error_set(err, NP_EFORMAT, recipe->where, NO_OFFSET,
+                                         "two tokens have the id %" PRId64,
                                          (int64_t)json_integer_value(value)),
                                "%.60s", key);
         size_t n = strlen(key);
@@ -71,50 +76,62 @@ int32_t recipe_find(const struct recipe *recipe, const char *text, size_t n_byte
 {
     for (uint32_t id = 0; id < recipe->n_vocab; id++) {
         const struct recipe_token *token = &recipe->tokens[id];
-        if (token->text && token->n_bytes == n_bytes && !memcmp(token->text, text, n_bytes)) return (int32_t)id;
+        if (token->text && token->n_bytes == n_bytes && !memcmp(token->text, text, n_bytes))
+            return (int32_t)id;
     }
     return -1;
 }
 
-static np_status add_text(struct recipe *recipe, int64_t id, const char *text, size_t n_bytes, uint32_t flags,
-                          const char *path, np_error *err)
+static np_status add_text(struct recipe *recipe, int64_t id, const char *text, size_t n_bytes,
+                          uint32_t flags, const char *path, np_error *err)
 {
     if (id < 0 || id >= recipe->n_vocab)
-        return error_set(err, NP_EFORMAT, recipe->where, NO_OFFSET, "%s has the id %" PRId64 ", which is not allowed",
-                         path, id);
+        return error_set(err, NP_EFORMAT, recipe->where, NO_OFFSET,
+                         "%s has the id %" PRId64 ", which is not allowed", path, id);
     struct recipe_token *token = &recipe->tokens[id];
     if (token->text && (token->n_bytes != n_bytes || memcmp(token->text, text, n_bytes)))
         return error_given(err,
                            error_set(err, NP_EFORMAT, recipe->where, NO_OFFSET,
                                      "%s has the id %" PRId64 " of another token", path, id),
                            "%.60s", text);
-    *token = (struct recipe_token){text, (uint32_t)n_bytes, (token->flags & TOKEN_IN_MODEL) | TOKEN_ADDED | flags};
+    *token = (struct recipe_token){text, (uint32_t)n_bytes,
+                                   (token->flags & TOKEN_IN_MODEL) | TOKEN_ADDED | flags};
     return NP_OK;
 }
 
-np_status recipe_add_token(struct recipe *recipe, int64_t id, const json_t *token, const char *path, np_error *err)
+np_status recipe_add_token(struct recipe *recipe, int64_t id, const json_t *token, const char *path,
+                           np_error *err)
 {
-    static const struct { const char *key; uint32_t flag; } keys[] = {{"special", TOKEN_SPECIAL},
-                                                                      {"lstrip", TOKEN_LSTRIP},
-                                                                      {"rstrip", TOKEN_RSTRIP},
-                                                                      {"single_word", TOKEN_SINGLE_WORD},
-                                                                      {"normalized", TOKEN_NORMALIZED}};
+    static const struct {
+        const char *key;
+        uint32_t flag;
+    } keys[] = {{"special", TOKEN_SPECIAL},
+                {"lstrip", TOKEN_LSTRIP},
+                {"rstrip", TOKEN_RSTRIP},
+                {"single_word", TOKEN_SINGLE_WORD},
+                {"normalized", TOKEN_NORMALIZED}};
     const json_t *content = json_object_get(token, "content");
     uint32_t flags = 0;
     if (!json_string_length(content))
-        return error_set(err, NP_EFORMAT, recipe->where, NO_OFFSET, "%s.content is missing or empty", path);
+        return error_set(err, NP_EFORMAT, recipe->where, NO_OFFSET,
+                         "%s.content is missing or empty", path);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (json_is_true(json_object_get(token, keys[i].key))) flags |= keys[i].flag;
-    return add_text(recipe, id, json_string_value(content), json_string_length(content), flags, path, err);
+    return add_text(recipe, id, json_string_value(content), json_string_length(content), flags,
+                    path, err);
 }
 
-/* A token that config or map names ("bos_token": a text, or an object with its content); -1: none. */
-static int32_t named_token(const struct recipe *recipe, const struct folder_files *files, const char *name)
+/* A token that config or map names ("bos_token": a text, or an object with its content); -1: none.
+ */
+static int32_t named_token(const struct recipe *recipe, const struct folder_files *files,
+                           const char *name)
 {
     const json_t *token = json_object_get(files->config, name);
     if (!token || json_is_null(token)) token = json_object_get(files->map, name);
     if (json_is_object(token)) token = json_object_get(token, "content");
-    return json_is_string(token) ? recipe_find(recipe, json_string_value(token), json_string_length(token)) : -1;
+    return json_is_string(token)
+               ? recipe_find(recipe, json_string_value(token), json_string_length(token))
+               : -1;
 }
 
 static void mark_special(struct recipe *recipe, int32_t id)
@@ -136,7 +153,8 @@ static np_status read_edges(struct recipe *recipe, const struct folder_files *fi
 
 np_status recipe_read_config(struct recipe *recipe, const struct folder_files *files, np_error *err)
 {
-    static const char *const names[] = {"unk_token", "pad_token", "sep_token", "cls_token", "mask_token"};
+    static const char *const names[] = {"unk_token", "pad_token", "sep_token", "cls_token",
+                                        "mask_token"};
     const char *key;
     json_t *value;
     char path[96];
@@ -156,7 +174,8 @@ np_status recipe_read_config(struct recipe *recipe, const struct folder_files *f
         snprintf(path, sizeof path, "added_tokens_decoder.%.40s", key);
         TRY(recipe_add_token(recipe, id_of_key(key), value, path, err));
     }
-    int32_t bos = named_token(recipe, files, "bos_token"), eos = named_token(recipe, files, "eos_token");
+    int32_t bos = named_token(recipe, files, "bos_token"),
+            eos = named_token(recipe, files, "eos_token");
     if (bos >= 0) recipe->bos = bos;
     if (eos >= 0) recipe->eos = eos;
     mark_special(recipe, bos);

@@ -2,13 +2,13 @@
  * tokenizer_folder.c - a recipe from the files beside a model's weights.
  *
  *   tokenizer.json                              everything (tokenizer_json.c)
- *   vocab.json + merges.txt                     GPT-2's and Qwen2's own files, where there is no tokenizer.json;
- *   encoder.json + vocab.bpe                    the rule follows from tokenizer_class, or from the model's type
- *   added_tokens.json, tokenizer_config.json,   added tokens, BOS and EOS
- *   special_tokens_map.json
+ *   vocab.json + merges.txt                     GPT-2's and Qwen2's own files, where there is no
+ * tokenizer.json; encoder.json + vocab.bpe                    the rule follows from
+ * tokenizer_class, or from the model's type added_tokens.json, tokenizer_config.json,   added
+ * tokens, BOS and EOS special_tokens_map.json
  *
- * Surprise: add_bos_token and add_eos_token of tokenizer_config.json, where one of them is there, win over the
- * post-processor of tokenizer.json, as in transformers.
+ * Surprise: add_bos_token and add_eos_token of tokenizer_config.json, where one of them is there,
+ * win over the post-processor of tokenizer.json, as in transformers.
  */
 #include "text/recipe.h"
 #include "text/recipe_json.h"
@@ -34,7 +34,8 @@ static np_status load_text(struct recipe *recipe, const char *folder, const char
     return NP_OK;
 }
 
-static np_status load_json(struct recipe *recipe, const char *folder, const char *name, json_t **out, np_error *err)
+static np_status load_json(struct recipe *recipe, const char *folder, const char *name,
+                           json_t **out, np_error *err)
 {
     char *text, where[RECIPE_WHERE_BYTES];
     size_t n_bytes = 0;
@@ -52,7 +53,8 @@ static np_status load_json(struct recipe *recipe, const char *folder, const char
     return error_set(err, NP_EFORMAT, where, NO_OFFSET, "is not a JSON object");
 }
 
-/* ---- vocab.json and merges.txt ---------------------------------------------------------------- */
+/* ---- vocab.json and merges.txt ----------------------------------------------------------------
+ */
 
 static np_status read_merges(struct recipe *recipe, const char *text, size_t n_bytes, np_error *err)
 {
@@ -76,17 +78,21 @@ static size_t count_lines(const char *text, size_t n_bytes)
 
 static const struct known_rule *rule_of_class(const char *name)
 {
-    static const struct { const char *class_name, *rule; } classes[] = {
-        {"GPT2Tokenizer", "gpt-2"}, {"GPT2TokenizerFast", "gpt-2"}, {"gpt2", "gpt-2"},
+    static const struct {
+        const char *class_name, *rule;
+    } classes[] = {
+        {"GPT2Tokenizer", "gpt-2"},  {"GPT2TokenizerFast", "gpt-2"},  {"gpt2", "gpt-2"},
         {"Qwen2Tokenizer", "qwen2"}, {"Qwen2TokenizerFast", "qwen2"}, {"qwen2", "qwen2"}};
     for (size_t i = 0; name && i < sizeof classes / sizeof *classes; i++)
-        if (!strcmp(name, classes[i].class_name)) return rule_find(classes[i].rule, strlen(classes[i].rule));
+        if (!strcmp(name, classes[i].class_name))
+            return rule_find(classes[i].rule, strlen(classes[i].rule));
     return NULL;
 }
 
 /* The vocabulary and merges of `vocab_name` and `merges_name`; *found: whether they are there. */
-static np_status read_pair(struct recipe *recipe, const char *folder, const struct folder_files *files,
-                           const char *vocab_name, const char *merges_name, bool *found, np_error *err)
+static np_status read_pair(struct recipe *recipe, const char *folder,
+                           const struct folder_files *files, const char *vocab_name,
+                           const char *merges_name, bool *found, np_error *err)
 {
     json_t *vocab;
     char *merges;
@@ -96,21 +102,24 @@ static np_status read_pair(struct recipe *recipe, const char *folder, const stru
     TRY(load_text(recipe, folder, merges_name, &merges, &n_bytes, err));
     snprintf(recipe->where, sizeof recipe->where, "%s/%s", folder, vocab_name);
     if (!merges)
-        return error_set(err, NP_EFORMAT, recipe->where, NO_OFFSET, "%s is missing beside it", merges_name);
+        return error_set(err, NP_EFORMAT, recipe->where, NO_OFFSET, "%s is missing beside it",
+                         merges_name);
     const char *class_name = json_string_value(json_object_get(files->config, "tokenizer_class"));
     if (!class_name) class_name = files->model_type;
     const struct known_rule *rule = rule_of_class(class_name);
     if (!rule)
-        return error_given(err,
-                           error_set(err, NP_EUNSUPPORTED, recipe->where, NO_OFFSET,
-                                     "this tokenizer_class or model_type is not supported without a "
-                                     "tokenizer.json; supported are GPT2Tokenizer and Qwen2Tokenizer"),
-                           "%.40s", class_name ? class_name : "none");
+        return error_given(
+            err,
+            error_set(err, NP_EUNSUPPORTED, recipe->where, NO_OFFSET,
+                      "this tokenizer_class or model_type is not supported without a "
+                      "tokenizer.json; supported are GPT2Tokenizer and Qwen2Tokenizer"),
+            "%.40s", class_name ? class_name : "none");
     TRY(recipe_read_vocab(recipe, vocab, files, count_lines(merges, n_bytes), err));
     rule_apply(rule, recipe);
     recipe->prefix_space = json_is_true(json_object_get(files->config, "add_prefix_space"));
     TRY(read_merges(recipe, merges, n_bytes, err));
-    static const char end_of_text[] = "<|endoftext|>"; /* of both classes, where no file says otherwise */
+    static const char end_of_text[] =
+        "<|endoftext|>"; /* of both classes, where no file says otherwise */
     int32_t id = recipe_find(recipe, end_of_text, strlen(end_of_text));
     if (id >= 0 && !files->config && !files->map) {
         recipe->tokens[id].flags |= TOKEN_ADDED | TOKEN_SPECIAL;
@@ -121,8 +130,8 @@ static np_status read_pair(struct recipe *recipe, const char *folder, const stru
     return NP_OK;
 }
 
-np_status recipe_from_folder(struct recipe *recipe, const char *folder, const char *model_type, bool *found,
-                             np_error *err)
+np_status recipe_from_folder(struct recipe *recipe, const char *folder, const char *model_type,
+                             bool *found, np_error *err)
 {
     struct folder_files files = {.model_type = model_type};
     json_t *root;

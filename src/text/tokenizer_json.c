@@ -1,11 +1,12 @@
 /*
  * tokenizer_json.c - a recipe from tokenizer.json.
  *
- * Each part of the file is a table of the types that are understood. A type, an option or a whole section that
- * is not in a table is refused with its place in the file, since leaving it out would change ids.
+ * Each part of the file is a table of the types that are understood. A type, an option or a whole
+ * section that is not in a table is refused with its place in the file, since leaving it out would
+ * change ids.
  *
- * Surprise: ByteLevel and Digits are Splits too. ByteLevel with use_regex is the GPT-2 rule, Digits cuts at
- * \p{N}; so a pre-tokenizer is a list of expressions and nothing else.
+ * Surprise: ByteLevel and Digits are Splits too. ByteLevel with use_regex is the GPT-2 rule, Digits
+ * cuts at \p{N}; so a pre-tokenizer is a list of expressions and nothing else.
  */
 #include "text/recipe_json.h"
 
@@ -16,19 +17,24 @@ struct reader {
     struct recipe *recipe;
     np_error *err;
     int depth;
-    bool byte_level;  /* seen: nothing may follow it */
-    bool ends_open;   /* a post-processor before this one was a template */
+    bool byte_level; /* seen: nothing may follow it */
+    bool ends_open;  /* a post-processor before this one was a template */
 };
 
 typedef np_status read_part(struct reader *r, const json_t *part, const char *path);
-struct part_type { const char *name; read_part *read; };
+struct part_type {
+    const char *name;
+    read_part *read;
+};
 
 static np_status refuse(struct reader *r, const char *path, const json_t *value)
 {
-    char *given = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
-    np_status status = error_given(
-        r->err, error_set(r->err, NP_EUNSUPPORTED, r->recipe->where, NO_OFFSET, "%s is not supported", path),
-        "%.60s", given ? given : "");
+    char *given =
+        value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    np_status status = error_given(r->err,
+                                   error_set(r->err, NP_EUNSUPPORTED, r->recipe->where, NO_OFFSET,
+                                             "%s is not supported", path),
+                                   "%.60s", given ? given : "");
     free(given);
     return status;
 }
@@ -39,7 +45,8 @@ static np_status wrong(struct reader *r, const char *path, const char *what)
 }
 
 /* Reads `part` by its "type"; null is nothing. */
-static np_status read_typed(struct reader *r, const struct part_type *types, const json_t *part, const char *path)
+static np_status read_typed(struct reader *r, const struct part_type *types, const json_t *part,
+                            const char *path)
 {
     char place[PATH_BYTES];
     if (!part || json_is_null(part)) return NP_OK;
@@ -52,8 +59,8 @@ static np_status read_typed(struct reader *r, const struct part_type *types, con
 }
 
 /* Reads every element of the list that is `key` of part. */
-static np_status read_list(struct reader *r, const struct part_type *types, const json_t *part, const char *key,
-                           const char *path)
+static np_status read_list(struct reader *r, const struct part_type *types, const json_t *part,
+                           const char *key, const char *path)
 {
     const json_t *list = json_object_get(part, key);
     char place[PATH_BYTES];
@@ -70,18 +77,21 @@ static np_status read_list(struct reader *r, const struct part_type *types, cons
 
 /* Refuses part[key] unless it is absent, null, or what `allowed` says. */
 enum allowed { ALLOW_FALSE, ALLOW_EMPTY };
-static np_status only(struct reader *r, const json_t *part, const char *path, const char *key, enum allowed allowed)
+static np_status only(struct reader *r, const json_t *part, const char *path, const char *key,
+                      enum allowed allowed)
 {
     const json_t *value = json_object_get(part, key);
     char place[PATH_BYTES];
     if (!value || json_is_null(value)) return NP_OK;
-    if (allowed == ALLOW_FALSE ? json_is_false(value) : json_is_string(value) && !json_string_length(value))
+    if (allowed == ALLOW_FALSE ? json_is_false(value)
+                               : json_is_string(value) && !json_string_length(value))
         return NP_OK;
     snprintf(place, sizeof place, "%s.%s", path, key);
     return refuse(r, place, value);
 }
 
-/* ---- normalizer ------------------------------------------------------------------------------- */
+/* ---- normalizer -------------------------------------------------------------------------------
+ */
 
 static np_status normalizer_nfc(struct reader *r, const json_t *part, const char *path)
 {
@@ -90,14 +100,16 @@ static np_status normalizer_nfc(struct reader *r, const json_t *part, const char
 }
 
 static read_part normalizer_sequence;
-static const struct part_type normalizers[] = {{"NFC", normalizer_nfc}, {"Sequence", normalizer_sequence}, {NULL, NULL}};
+static const struct part_type normalizers[] = {
+    {"NFC", normalizer_nfc}, {"Sequence", normalizer_sequence}, {NULL, NULL}};
 
 static np_status normalizer_sequence(struct reader *r, const json_t *part, const char *path)
 {
     return read_list(r, normalizers, part, "normalizers", path);
 }
 
-/* ---- pre_tokenizer ---------------------------------------------------------------------------- */
+/* ---- pre_tokenizer ----------------------------------------------------------------------------
+ */
 
 static np_status add_step(struct reader *r, struct split_step step, const char *path)
 {
@@ -116,7 +128,9 @@ static np_status pre_byte_level(struct reader *r, const json_t *part, const char
     if (json_is_true(space) && !first) return refuse(r, place, space);
     r->recipe->prefix_space = json_is_true(space);
     if (!json_is_false(json_object_get(part, "use_regex")))
-        TRY(add_step(r, (struct split_step){.regex = rule_gpt2_regex, .n_bytes = strlen(rule_gpt2_regex)}, path));
+        TRY(add_step(
+            r, (struct split_step){.regex = rule_gpt2_regex, .n_bytes = strlen(rule_gpt2_regex)},
+            path));
     else if (r->byte_level)
         return wrong(r, path, "stands behind another ByteLevel");
     r->byte_level = true;
@@ -134,7 +148,8 @@ static np_status pre_split(struct reader *r, const json_t *part, const char *pat
 {
     char place[PATH_BYTES];
     const json_t *pattern = json_object_get(part, "pattern");
-    const json_t *regex = json_object_get(pattern, "Regex"), *behavior = json_object_get(part, "behavior");
+    const json_t *regex = json_object_get(pattern, "Regex"),
+                 *behavior = json_object_get(part, "behavior");
     const char *how = json_is_string(behavior) ? json_string_value(behavior) : "";
     bool removed = !strcmp(how, "Removed"), invert = json_is_true(json_object_get(part, "invert"));
     snprintf(place, sizeof place, "%s.pattern", path);
@@ -150,20 +165,28 @@ static np_status pre_split(struct reader *r, const json_t *part, const char *pat
 }
 
 static read_part pre_sequence;
-static const struct part_type pre_tokenizers[] = {{"ByteLevel", pre_byte_level}, {"Digits", pre_digits},
-                                                  {"Split", pre_split}, {"Sequence", pre_sequence}, {NULL, NULL}};
+static const struct part_type pre_tokenizers[] = {{"ByteLevel", pre_byte_level},
+                                                  {"Digits", pre_digits},
+                                                  {"Split", pre_split},
+                                                  {"Sequence", pre_sequence},
+                                                  {NULL, NULL}};
 
 static np_status pre_sequence(struct reader *r, const json_t *part, const char *path)
 {
     return read_list(r, pre_tokenizers, part, "pretokenizers", path);
 }
 
-/* ---- decoder and post_processor --------------------------------------------------------------- */
+/* ---- decoder and post_processor ---------------------------------------------------------------
+ */
 
-static np_status nothing(struct reader *r, const json_t *part, const char *path) { return NP_OK; }
+static np_status nothing(struct reader *r, const json_t *part, const char *path)
+{
+    return NP_OK;
+}
 
 static read_part decoder_sequence;
-static const struct part_type decoders[] = {{"ByteLevel", nothing}, {"Sequence", decoder_sequence}, {NULL, NULL}};
+static const struct part_type decoders[] = {
+    {"ByteLevel", nothing}, {"Sequence", decoder_sequence}, {NULL, NULL}};
 
 static np_status decoder_sequence(struct reader *r, const json_t *part, const char *path)
 {
@@ -171,14 +194,17 @@ static np_status decoder_sequence(struct reader *r, const json_t *part, const ch
 }
 
 /* The ids that a template's special token stands for, to the end of ids[*n]. */
-static np_status template_ids(struct reader *r, const json_t *part, const char *name, const char *path,
-                              int32_t *ids, size_t *n)
+static np_status template_ids(struct reader *r, const json_t *part, const char *name,
+                              const char *path, int32_t *ids, size_t *n)
 {
-    const json_t *list = json_object_get(json_object_get(json_object_get(part, "special_tokens"), name), "ids");
-    if (!json_array_size(list)) return wrong(r, path, "names a token that special_tokens does not have");
+    const json_t *list =
+        json_object_get(json_object_get(json_object_get(part, "special_tokens"), name), "ids");
+    if (!json_array_size(list))
+        return wrong(r, path, "names a token that special_tokens does not have");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *id = json_array_get(list, i);
-        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= r->recipe->n_vocab)
+        if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+            json_integer_value(id) >= r->recipe->n_vocab)
             return wrong(r, path, "has an id outside of the vocabulary");
         if (*n == RECIPE_MAX_EDGE) return wrong(r, path, "adds too many tokens");
         ids[(*n)++] = (int32_t)json_integer_value(id);
@@ -195,11 +221,14 @@ static np_status post_template(struct reader *r, const json_t *part, const char 
     if (r->ends_open) return wrong(r, path, "is a second template");
     r->ends_open = true;
     for (size_t i = 0; i < json_array_size(single); i++) {
-        const json_t *piece = json_array_get(single, i), *special = json_object_get(piece, "SpecialToken");
+        const json_t *piece = json_array_get(single, i),
+                     *special = json_object_get(piece, "SpecialToken");
         const char *name = json_string_value(json_object_get(special, "id"));
         snprintf(place, sizeof place, "%.100s.single[%zu]", path, i);
-        if (json_object_get(piece, "Sequence")) n_sequences++;
-        else if (!name) return refuse(r, place, piece);
+        if (json_object_get(piece, "Sequence"))
+            n_sequences++;
+        else if (!name)
+            return refuse(r, place, piece);
         else if (n_sequences)
             TRY(template_ids(r, part, name, place, recipe->after, &recipe->n_after));
         else
@@ -210,21 +239,25 @@ static np_status post_template(struct reader *r, const json_t *part, const char 
 }
 
 static read_part post_sequence;
-static const struct part_type post_processors[] = {
-    {"ByteLevel", nothing}, {"TemplateProcessing", post_template}, {"Sequence", post_sequence}, {NULL, NULL}};
+static const struct part_type post_processors[] = {{"ByteLevel", nothing},
+                                                   {"TemplateProcessing", post_template},
+                                                   {"Sequence", post_sequence},
+                                                   {NULL, NULL}};
 
 static np_status post_sequence(struct reader *r, const json_t *part, const char *path)
 {
     return read_list(r, post_processors, part, "processors", path);
 }
 
-/* ---- model and added_tokens ------------------------------------------------------------------- */
+/* ---- model and added_tokens -------------------------------------------------------------------
+ */
 
 static np_status read_merge(struct reader *r, const json_t *merge)
 {
     struct recipe *recipe = r->recipe;
     if (json_is_string(merge))
-        return recipe_add_merge(recipe, json_string_value(merge), json_string_length(merge), r->err);
+        return recipe_add_merge(recipe, json_string_value(merge), json_string_length(merge),
+                                r->err);
     const json_t *left = json_array_get(merge, 0), *right = json_array_get(merge, 1);
     if (json_array_size(merge) != 2 || !json_string_length(left) || !json_string_length(right)) {
         char place[PATH_BYTES];
@@ -239,9 +272,13 @@ static np_status read_merge(struct reader *r, const json_t *merge)
 
 static np_status read_model(struct reader *r, const json_t *model, const struct folder_files *files)
 {
-    static const struct { const char *key; enum allowed allowed; } options[] = {
-        {"dropout", ALLOW_FALSE},    {"continuing_subword_prefix", ALLOW_EMPTY},
-        {"byte_fallback", ALLOW_FALSE}, {"end_of_word_suffix", ALLOW_EMPTY}};
+    static const struct {
+        const char *key;
+        enum allowed allowed;
+    } options[] = {{"dropout", ALLOW_FALSE},
+                   {"continuing_subword_prefix", ALLOW_EMPTY},
+                   {"byte_fallback", ALLOW_FALSE},
+                   {"end_of_word_suffix", ALLOW_EMPTY}};
     const json_t *type = json_object_get(model, "type"), *vocab = json_object_get(model, "vocab");
     const json_t *merges = json_object_get(model, "merges");
     if (!json_is_object(model)) return wrong(r, "model", "is missing");
@@ -252,7 +289,8 @@ static np_status read_model(struct reader *r, const json_t *model, const struct 
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         TRY(only(r, model, "model", options[i].key, options[i].allowed));
     TRY(recipe_read_vocab(r->recipe, vocab, files, json_array_size(merges), r->err));
-    for (size_t i = 0; i < json_array_size(merges); i++) TRY(read_merge(r, json_array_get(merges, i)));
+    for (size_t i = 0; i < json_array_size(merges); i++)
+        TRY(read_merge(r, json_array_get(merges, i)));
     r->recipe->ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
     return NP_OK;
 }
@@ -279,17 +317,20 @@ static void name_rule(struct recipe *recipe)
         bool same = rule->nfc == recipe->nfc;
         for (size_t k = 0; k < 2 && same; k++) {
             const char *regex = k < recipe->n_steps ? recipe->steps[k].regex : NULL;
-            same = regex && rule->regexes[k] ? !strcmp(regex, rule->regexes[k]) : regex == rule->regexes[k];
+            same = regex && rule->regexes[k] ? !strcmp(regex, rule->regexes[k])
+                                             : regex == rule->regexes[k];
         }
-        if (same && recipe->n_steps <= 2) snprintf(recipe->rule, sizeof recipe->rule, "%s", names[i]);
+        if (same && recipe->n_steps <= 2)
+            snprintf(recipe->rule, sizeof recipe->rule, "%s", names[i]);
     }
 }
 
-np_status recipe_from_json(struct recipe *recipe, const json_t *root, const struct folder_files *beside,
-                           np_error *err)
+np_status recipe_from_json(struct recipe *recipe, const json_t *root,
+                           const struct folder_files *beside, np_error *err)
 {
-    static const char *const keys[] = {"version",    "truncation",     "padding", "added_tokens", "normalizer",
-                                       "pre_tokenizer", "post_processor", "decoder", "model"};
+    static const char *const keys[] = {"version",        "truncation", "padding",
+                                       "added_tokens",   "normalizer", "pre_tokenizer",
+                                       "post_processor", "decoder",    "model"};
     struct reader r = {.recipe = recipe, .err = err};
     struct folder_files files = *beside;
     const char *key;
@@ -297,7 +338,8 @@ np_status recipe_from_json(struct recipe *recipe, const json_t *root, const stru
     json_object_foreach((json_t *)root, key, value)
     {
         bool known = false;
-        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) known = known || !strcmp(key, keys[i]);
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+            known = known || !strcmp(key, keys[i]);
         if (!known) return refuse(&r, key, value);
     }
     files.added_tokens = json_object_get(root, "added_tokens");

@@ -1,8 +1,8 @@
 /*
  * unicode.c - classes of characters.
  *
- * A byte that is not part of valid UTF-8 counts as one character of the class UC_INVALID: no byte of a text
- * is ever lost or replaced, and no rule takes it for a letter, a digit or a space.
+ * A byte that is not part of valid UTF-8 counts as one character of the class UC_INVALID: no byte
+ * of a text is ever lost or replaced, and no rule takes it for a letter, a digit or a space.
  */
 #include "text/unicode.h"
 
@@ -60,14 +60,22 @@ bool class_is_space(uint8_t cls)
            cls == CLASS_OF(UC_NEXT_LINE);
 }
 
-bool unicode_is_space(uint32_t c) { return class_is_space(class_of(c)); }
+bool unicode_is_space(uint32_t c)
+{
+    return class_is_space(class_of(c));
+}
 
-/* \w of UTS 18: Alphabetic, M, Nd, Pc and the two joiners. Alphabetic beyond L, M and Nl are the circled
- * letters. */
+/* \w of UTS 18: Alphabetic, M, Nd, Pc and the two joiners. Alphabetic beyond L, M and Nl are the
+ * circled letters. */
 bool unicode_is_word(uint32_t c)
 {
-    static const struct { uint32_t first, last; } others[] = {
-        {0x200C, 0x200D}, {0x24B6, 0x24E9}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
+    static const struct {
+        uint32_t first, last;
+    } others[] = {{0x200C, 0x200D},
+                  {0x24B6, 0x24E9},
+                  {0x1F130, 0x1F149},
+                  {0x1F150, 0x1F169},
+                  {0x1F170, 0x1F189}};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (c >= others[i].first && c <= others[i].last) return true;
     enum unicode_class category = class_category(class_of(c));

@@ -1,4 +1,5 @@
 """The tokenizer under test, as a filter: tests/text/tokdump.c."""
+
 import os
 import struct
 import subprocess
@@ -33,6 +34,7 @@ def tokdump():
 @pytest.fixture(scope="session")
 def encode():
     """encode(path of a model, [bytes]) -> [Encoding, or Refused]."""
+
     def run(model, texts, *options):
         records = b"".join(struct.pack("<I", len(text)) + text for text in texts)
         done = subprocess.run([tokdump(), model, *options], input=records, capture_output=True)
@@ -42,11 +44,12 @@ def encode():
         for _ in texts:
             n, length = struct.unpack_from("<II", done.stdout + bytes(4), at)
             if n == 0xFFFFFFFF:
-                out.append(Refused(done.stdout[at + 8:at + 8 + length].decode()))
+                out.append(Refused(done.stdout[at + 8 : at + 8 + length].decode()))
                 at += 8 + length
                 continue
             numbers = struct.unpack_from(f"<{3 * n}I", done.stdout, at + 4)
-            out.append(Encoding(numbers[:n], numbers[n:2 * n], numbers[2 * n:]))
+            out.append(Encoding(numbers[:n], numbers[n : 2 * n], numbers[2 * n :]))
             at += 4 + 12 * n
         return out
+
     return run

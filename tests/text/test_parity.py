@@ -1,13 +1,16 @@
 """Ids equal to those of `tokenizers`, `tiktoken` and llama.cpp: 0 differences.
 
-Texts: 50 KB in each of 19 languages, of code and of XML (tools/corpus.py), whitespace runs, emoji, digits, and
-random code points that Unicode 16.0 assigns. The reference pipelines are built by hand in vocabularies.py.
-"""
+Texts: 50 KB in each of 19 languages, of code and of XML (tools/corpus.py), whitespace runs,
+emoji, digits, and random code points that Unicode 16.0 assigns. The reference pipelines are built
+by hand in vocabularies.py."""
+
+import json
 import os
 import random
 import re
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -19,17 +22,38 @@ import vocabularies as voc  # noqa: E402
 from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers  # noqa: E402
 
 BYTES_OF_EACH = 50_000
-CATEGORIES = ("Cc Cf Cn Co Cs Ll Lm Lo Lt Lu Mc Me Mn Nd Nl No Pc Pd Pe Pf Pi Po Ps "
-              "Sc Sk Sm So Zl Zp Zs Cc Ll Lu").split()
-SPACES = [9, 10, 11, 12, 13, 32, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000]
+CATEGORIES = (
+    "Cc Cf Cn Co Cs Ll Lm Lo Lt Lu Mc Me Mn Nd Nl No Pc Pd Pe Pf Pi Po Ps "
+    "Sc Sk Sm So Zl Zp Zs Cc Ll Lu"
+).split()
+SPACES = [
+    9,
+    10,
+    11,
+    12,
+    13,
+    32,
+    0x85,
+    0xA0,
+    0x1680,
+    *range(0x2000, 0x200B),
+    0x2028,
+    0x2029,
+    0x202F,
+    0x205F,
+    0x3000,
+]
 
 
 def table():
     """code point -> number in src/text/unicode_tables.c."""
     source = (voc.ROOT / "src" / "text" / "unicode_tables.c").read_text()
-    numbers = [list(map(int, re.findall(r"\d+", part))) for part in re.findall(r"= \{(.*?)\};", source, re.S)]
+    numbers = [
+        list(map(int, re.findall(r"\d+", part)))
+        for part in re.findall(r"= \{(.*?)\};", source, re.S)
+    ]
     index, blocks = numbers
-    return [value for block in index for value in blocks[block * 128:block * 128 + 128]]
+    return [value for block in index for value in blocks[block * 128 : block * 128 + 128]]
 
 
 def category(c, numbers=table()):
@@ -40,31 +64,71 @@ ASSIGNED = [c for c in range(0x110000) if category(c) not in ("Cn", "Cs", "Co")]
 
 
 def random_texts(rng, n):
-    """Random characters: uniform over code points, and clustered in the ways that rules care about."""
-    blocks = [ASSIGNED[i:i + 200] for i in range(0, len(ASSIGNED), 200)]
+    """Random characters: uniform, and clustered in the ways that rules care about."""
+    blocks = [ASSIGNED[i : i + 200] for i in range(0, len(ASSIGNED), 200)]
     marks = [c for c in ASSIGNED if category(c).startswith("M")]
     digits = [c for c in ASSIGNED if category(c).startswith("N")]
     ascii_codes = list(range(32, 127)) + [9, 10, 13]
     for _ in range(n):
         pools = [ASSIGNED, rng.choice(blocks), marks, digits, SPACES, ascii_codes, ascii_codes]
         weights = [rng.random() for _ in pools]
-        yield "".join(chr(rng.choice(rng.choices(pools, weights)[0])) for _ in range(rng.randrange(1, 120)))
+        yield "".join(
+            chr(rng.choice(rng.choices(pools, weights)[0])) for _ in range(rng.randrange(1, 120))
+        )
 
 
 def special_texts():
     rng = random.Random(7)
-    yield from ["", " ", "\n", "\n\n  0.", "x" * 3000, "ab " * 1000, "=" * 777, "!\x85", "a\u2003b", "a\u00a0b"]
-    yield from ("".join(rng.choice(" \t\r\n\u00a0\u3000\u2028x1.") for _ in range(rng.randrange(1, 40))) for _ in range(300))
+    yield from [
+        "",
+        " ",
+        "\n",
+        "\n\n  0.",
+        "x" * 3000,
+        "ab " * 1000,
+        "=" * 777,
+        "!\x85",
+        "a\u2003b",
+        "a\u00a0b",
+    ]
+    yield from (
+        "".join(rng.choice(" \t\r\n\u00a0\u3000\u2028x1.") for _ in range(rng.randrange(1, 40)))
+        for _ in range(300)
+    )
     yield from (f"!{chr(c)}a{chr(c)}{chr(c)}b {chr(c)}\n{chr(c)}1" for c in SPACES)
-    yield from ("".join(rng.choice("0123456789 ,.-\u0663\u096a\u00b2\u2167") for _ in range(40)) for _ in range(100))
-    yield from ["👩‍👩‍👧‍👦 family", "🏳️‍🌈🇩🇪🇫🇷", "👍🏽👍🏿 ok", "e\u0301 \u1100\u1161\u11a8 \u212b \u2126", "ﬁ ſt K"]
-    contractions = ["'s", "'S", "'T", "'re", "'RE", "'Ve", "'lL", "'d", "'\u017f", "'\u212a", "\u2019s"]
+    yield from (
+        "".join(rng.choice("0123456789 ,.-\u0663\u096a\u00b2\u2167") for _ in range(40))
+        for _ in range(100)
+    )
+    yield from [
+        "👩‍👩‍👧‍👦 family",
+        "🏳️‍🌈🇩🇪🇫🇷",
+        "👍🏽👍🏿 ok",
+        "e\u0301 \u1100\u1161\u11a8 \u212b \u2126",
+        "ﬁ ſt K",
+    ]
+    contractions = [
+        "'s",
+        "'S",
+        "'T",
+        "'re",
+        "'RE",
+        "'Ve",
+        "'lL",
+        "'d",
+        "'\u017f",
+        "'\u212a",
+        "\u2019s",
+    ]
     yield from (f"it{c}x {c} {c}{c}" for c in contractions)
 
 
 @pytest.fixture(scope="module")
 def texts():
-    found = [data.decode() for _, data in ((name, corpus.cut(data, BYTES_OF_EACH)) for name, data in corpus.texts())]
+    found = [
+        data.decode()
+        for _, data in ((name, corpus.cut(data, BYTES_OF_EACH)) for name, data in corpus.texts())
+    ]
     if sum(len(text.encode()) for text in found) < 900_000:
         pytest.skip("no texts: " + "tools/corpus.py could not fetch its packages")
     return found
@@ -84,7 +148,11 @@ def compare(encode, model, expected, texts, *options):
     for text, data, got in zip(texts, raw, found):
         want = expected(text)
         if not isinstance(got, list) or list(got) != list(want):
-            at = next((i for i, (a, b) in enumerate(zip(got, want)) if a != b), -1) if isinstance(got, list) else -1
+            at = (
+                next((i for i, (a, b) in enumerate(zip(got, want)) if a != b), -1)
+                if isinstance(got, list)
+                else -1
+            )
             differences.append((text[:200], at, str(got)[:300], str(want)[:300]))
             continue
         place = 0
@@ -92,7 +160,9 @@ def compare(encode, model, expected, texts, *options):
             assert begin == place and end >= begin, (text[:200], got.spans)
             place = end
         assert place == len(data)
-    assert not differences, f"{len(differences)} of {len(texts)} differ, the first: {differences[0]}"
+    assert (
+        not differences
+    ), f"{len(differences)} of {len(texts)} differ, the first: {differences[0]}"
 
 
 def by_tokenizers(reference):
@@ -100,12 +170,12 @@ def by_tokenizers(reference):
 
 
 def known_bytes(texts, vocab):
-    """Texts whose bytes all have a token, and how many there are not (a vocabulary may lack bytes)."""
+    """Texts whose bytes all have a token: a vocabulary may lack bytes."""
     lacking = {b for b in range(256) if voc.ALPHABET[b] not in vocab}
     return [text for text in texts if not lacking & set(text.encode())]
 
 
-# ---- the classes of characters ----------------------------------------------------------------------
+# ---- the classes of characters -----------------------------------------------------------------
 
 
 def test_classes_equal_those_of_the_regex_engine():
@@ -114,13 +184,17 @@ def test_classes_equal_those_of_the_regex_engine():
     everything = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF)
     for name in sorted(set(CATEGORIES) - {"Cs"}):
         rest = set(normalizers.Replace(Regex(r"\p{%s}" % name), "").normalize_str(everything))
-        wrong = [hex(ord(c)) for c in everything if (c not in rest) != (CATEGORIES[numbers[ord(c)] & 0x3F] == name)]
+        wrong = [
+            hex(ord(c))
+            for c in everything
+            if (c not in rest) != (CATEGORIES[numbers[ord(c)] & 0x3F] == name)
+        ]
         assert not wrong, (name, wrong[:10])
     rest = set(normalizers.Replace(Regex(r"\s"), "").normalize_str(everything))
     assert sorted(ord(c) for c in everything if c not in rest) == SPACES
 
 
-# ---- real vocabularies ------------------------------------------------------------------------------
+# ---- real vocabularies -------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +207,7 @@ def smollm():
 def fetched(make):
     try:
         return make()
-    except OSError as error:
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
         pytest.skip(f"the vocabulary cannot be fetched: {error}")
 
 
@@ -169,17 +243,34 @@ def test_a_byte_without_a_token_is_an_error_with_its_place(encode, smollm):
 def test_gpt2(encode, gpt2, texts, odd_texts, tmp_path):
     expected = by_tokenizers(voc.gpt2_reference())
     compare(encode, voc.pair_folder(tmp_path / "pair", *gpt2, "gpt2"), expected, texts + odd_texts)
-    compare(encode, voc.pair_folder(tmp_path / "old", *gpt2, "gpt2", "encoder.json", "vocab.bpe"), expected, odd_texts)
+    compare(
+        encode,
+        voc.pair_folder(tmp_path / "old", *gpt2, "gpt2", "encoder.json", "vocab.bpe"),
+        expected,
+        odd_texts,
+    )
     compare(encode, voc.json_folder(tmp_path / "json", voc.gpt2_reference()), expected, odd_texts)
-    compare(encode, voc.gguf_file(tmp_path / "g.gguf", "gpt-2", *gpt2, ["<|endoftext|>"]), expected, odd_texts)
+    compare(
+        encode,
+        voc.gguf_file(tmp_path / "g.gguf", "gpt-2", *gpt2, ["<|endoftext|>"]),
+        expected,
+        odd_texts,
+    )
 
 
 def test_gpt2_against_tiktoken(encode, gpt2, texts, odd_texts, tmp_path):
     tiktoken = pytest.importorskip("tiktoken")
-    ranks = {bytes(voc.BYTE_OF[c] for c in token): i for token, i in gpt2[0].items() if token != "<|endoftext|>"}
+    ranks = {
+        bytes(voc.BYTE_OF[c] for c in token): i
+        for token, i in gpt2[0].items()
+        if token != "<|endoftext|>"
+    }
     reference = tiktoken.Encoding(
-        "gpt2", pat_str=r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-        mergeable_ranks=ranks, special_tokens={"<|endoftext|>": 50256})
+        "gpt2",
+        pat_str=r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+        mergeable_ranks=ranks,
+        special_tokens={"<|endoftext|>": 50256},
+    )
     model = voc.pair_folder(tmp_path, *gpt2, "gpt2")
     compare(encode, model, reference.encode_ordinary, texts + odd_texts, "no-special")
 
@@ -187,22 +278,37 @@ def test_gpt2_against_tiktoken(encode, gpt2, texts, odd_texts, tmp_path):
 def test_qwen2(encode, qwen, texts, odd_texts, tmp_path):
     reference = voc.qwen_reference()
     expected = by_tokenizers(reference)
-    compare(encode, voc.gguf_file(tmp_path / "q.gguf", "qwen2", *qwen, voc.QWEN_SPECIALS), expected, texts + odd_texts)
+    compare(
+        encode,
+        voc.gguf_file(tmp_path / "q.gguf", "qwen2", *qwen, voc.QWEN_SPECIALS),
+        expected,
+        texts + odd_texts,
+    )
     compare(encode, voc.json_folder(tmp_path / "json", reference), expected, odd_texts)
-    folder = voc.pair_folder(tmp_path / "pair", *qwen, "qwen2", added_tokens_decoder={
-        str(reference.token_to_id(t)): {"content": t, "special": True} for t in voc.QWEN_SPECIALS})
+    folder = voc.pair_folder(
+        tmp_path / "pair",
+        *qwen,
+        "qwen2",
+        added_tokens_decoder={
+            str(reference.token_to_id(t)): {"content": t, "special": True}
+            for t in voc.QWEN_SPECIALS
+        },
+    )
     compare(encode, folder, expected, odd_texts)
 
 
 def test_qwen2_against_tiktoken(encode, qwen, texts, odd_texts, tmp_path):
     tiktoken = pytest.importorskip("tiktoken")
-    reference = tiktoken.Encoding("qwen", pat_str=voc.QWEN2, mergeable_ranks=voc.qwen_ranks(), special_tokens={})
+    reference = tiktoken.Encoding(
+        "qwen", pat_str=voc.QWEN2, mergeable_ranks=voc.qwen_ranks(), special_tokens={}
+    )
     model = voc.gguf_file(tmp_path / "q.gguf", "qwen2", *qwen)
 
     nfc = normalizers.NFC()
 
     def expected(text):
         return reference.encode_ordinary(nfc.normalize_str(text))
+
     compare(encode, model, expected, texts + odd_texts)
 
 
@@ -211,29 +317,61 @@ def test_llama3_rule(encode, qwen, texts, odd_texts, tmp_path):
     odd = odd_texts + [" Việt", "Việt"]
     for ignore_merges in (True, False):
         reference = voc.llama3_reference(ignore_merges)
-        folder = voc.json_folder(tmp_path / str(ignore_merges), reference, {"bos_token": "<|begin_of_text|>"})
+        folder = voc.json_folder(
+            tmp_path / str(ignore_merges), reference, {"bos_token": "<|begin_of_text|>"}
+        )
         found = texts if ignore_merges else texts[::6]
         compare(encode, folder, by_tokenizers(reference), found + odd)
     specials = ["<|begin_of_text|>", "<|eot_id|>"]
-    path = voc.gguf_file(tmp_path / "l.gguf", "llama-bpe", *qwen, specials, bos_token_id=len(qwen[0]))
+    path = voc.gguf_file(
+        tmp_path / "l.gguf", "llama-bpe", *qwen, specials, bos_token_id=len(qwen[0])
+    )
     compare(encode, path, by_tokenizers(voc.llama3_reference()), odd)
 
 
-# ---- added tokens -----------------------------------------------------------------------------------
+# ---- added tokens ------------------------------------------------------------------------------
 
 
 def test_added_tokens(encode, gpt2, tmp_path):
     """Every flag, alone and together, on random mixtures."""
     vocab, merges = gpt2
-    reference = voc.byte_level(vocab, merges, [voc.gpt2_step()], nfc=True, specials=["<|endoftext|>"])
-    flags = [{}, {"lstrip": True}, {"rstrip": True}, {"single_word": True}, {"normalized": True},
-             {"lstrip": True, "rstrip": True}, {"normalized": True, "rstrip": True, "special": True}]
+    reference = voc.byte_level(
+        vocab, merges, [voc.gpt2_step()], nfc=True, specials=["<|endoftext|>"]
+    )
+    flags = [
+        {},
+        {"lstrip": True},
+        {"rstrip": True},
+        {"single_word": True},
+        {"normalized": True},
+        {"lstrip": True, "rstrip": True},
+        {"normalized": True, "rstrip": True, "special": True},
+    ]
     contents = ["<a>", "<ab>", "abc", "éa", "bc d", "<a", "ﬁn"]
-    reference.add_tokens([AddedToken(content, **({"normalized": False} | extra))
-                          for content, extra in zip(contents, flags)])
+    reference.add_tokens(
+        [
+            AddedToken(content, **({"normalized": False} | extra))
+            for content, extra in zip(contents, flags)
+        ]
+    )
     folder = voc.json_folder(tmp_path, reference)
     rng = random.Random(3)
-    parts = contents + ["<|endoftext|>", " ", "  ", "\n", "\u3000", "x", "e\u0301", "b", "c", "<", ">", "1", "_", "\u0301"]
+    parts = contents + [
+        "<|endoftext|>",
+        " ",
+        "  ",
+        "\n",
+        "\u3000",
+        "x",
+        "e\u0301",
+        "b",
+        "c",
+        "<",
+        ">",
+        "1",
+        "_",
+        "\u0301",
+    ]
     texts = ["".join(rng.choice(parts) for _ in range(rng.randrange(1, 14))) for _ in range(4000)]
     compare(encode, folder, by_tokenizers(reference), texts)
     reference.encode_special_tokens = True
@@ -248,28 +386,39 @@ def test_add_prefix_space(encode, gpt2, tmp_path):
     compare(encode, voc.json_folder(tmp_path, reference), by_tokenizers(reference), texts)
 
 
-# ---- llama.cpp --------------------------------------------------------------------------------------
+# ---- llama.cpp ---------------------------------------------------------------------------------
 
 PEER = """
 import json, sys, llama_cpp
 model = llama_cpp.Llama(sys.argv[1], vocab_only=True, verbose=False)
 special = sys.argv[2] == "1"
-print(json.dumps([model.tokenize(t.encode(), add_bos=False, special=special) for t in json.load(sys.stdin)]))
+texts = json.load(sys.stdin)
+print(json.dumps([model.tokenize(t.encode(), add_bos=False, special=special) for t in texts]))
 """
 
 
 def llama_cpp(model, texts, special=True):
     """Ids by llama.cpp, with the Python named by NEPIT_LLAMA_PYTHON or this one."""
-    import json
     python = os.environ.get("NEPIT_LLAMA_PYTHON", sys.executable)
     if subprocess.run([python, "-c", "import llama_cpp"], capture_output=True).returncode:
-        pytest.skip("llama_cpp is not installed here (NEPIT_LLAMA_PYTHON names a Python that has it)")
-    done = subprocess.run([python, "-c", PEER, str(model), str(int(special))], input=json.dumps(texts),
-                          capture_output=True, text=True, check=True)
+        pytest.skip(
+            "llama_cpp is not installed here (NEPIT_LLAMA_PYTHON names a Python that has it)"
+        )
+    done = subprocess.run(
+        [python, "-c", PEER, str(model), str(int(special))],
+        input=json.dumps(texts),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return dict(zip(texts, json.loads(done.stdout)))
 
 
 def test_smollm_against_llama_cpp(encode, smollm, texts, odd_texts):
-    odd = known_bytes([t for t in odd_texts if t], smollm.get_vocab())
+    """Without what Unicode 16.0 added: llama.cpp's tables are older, as are those of Python 3.13."""
+    new = {c for c in ASSIGNED if unicodedata.category(chr(c)) == "Cn"}
+    odd = [text for text in odd_texts if text and not new & set(map(ord, text))]
+    odd = known_bytes(odd, smollm.get_vocab())
+    assert len(odd) > 1000
     found = llama_cpp(voc.SMOLLM, texts + odd)
     compare(encode, voc.SMOLLM, found.__getitem__, texts + odd)

@@ -3,8 +3,9 @@
  *
  *     tokdump MODEL [no-special] [time]
  *
- * stdin: records of u32 length and that many bytes. stdout, for each: u32 n, i32 ids[n], u32 begin[n], u32 end[n];
- * or u32 UINT32_MAX, u32 length and an error line. "time" writes the processor seconds spent to stderr.
+ * stdin: records of u32 length and that many bytes. stdout, for each: u32 n, i32 ids[n], u32
+ * begin[n], u32 end[n]; or u32 UINT32_MAX, u32 length and an error line. "time" writes the
+ * processor seconds spent to stderr.
  */
 #include "base/arena.h"
 #include "text/tokenizer.h"
@@ -17,7 +18,10 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void put(uint32_t value) { fwrite(&value, 4, 1, stdout); }
+static void put(uint32_t value)
+{
+    fwrite(&value, 4, 1, stdout);
+}
 
 static void put_encoding(const struct encoding *encoding)
 {
@@ -54,7 +58,8 @@ int main(int argc, char **argv)
     double opened = now();
     if (!status) status = tokenizer_open(file, &tokenizer, &err);
     if (status || !tokenizer) {
-        fprintf(stderr, "tokdump: %s\n", status ? np_error_line(&err, line, sizeof line) : "no tokenizer");
+        fprintf(stderr, "tokdump: %s\n",
+                status ? np_error_line(&err, line, sizeof line) : "no tokenizer");
         modelfile_close(file);
         return 1;
     }
@@ -69,8 +74,10 @@ int main(int argc, char **argv)
         begin = now();
         status = tokenizer_encode(tokenizer, text, n, true, parse_special, &encoding, &err);
         spent += now() - begin;
-        if (status) put_error(&err);
-        else put_encoding(&encoding);
+        if (status)
+            put_error(&err);
+        else
+            put_encoding(&encoding);
         encoding_free(&encoding);
         mem_free(text);
     }

