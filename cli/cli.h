@@ -11,6 +11,7 @@
  *   workplace.c  model, engine, signals, progress batch.c    the loop
  *   output.c     -o, pipes                        visible.c  texts in tables
  *   ids.c        lists of ids                     parts.c    .npz archives, --resume
+ *   complain.c   errors
  */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
@@ -64,7 +65,7 @@ int command_next(struct cli *cli);
 int command_gather(struct cli *cli);
 int command_info(struct cli *cli);
 
-/* ---- errors (main.c): "nepit: what: why (where)" on one line of standard error ------------ */
+/* ---- complain.c: "nepit: what: why (where)" on one line of standard error ----------------- */
 
 void complain(const char *what, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void complain_error(const char *what, const np_error *err);

@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <unistd.h>
 
 static const struct command commands[] = {
@@ -26,38 +25,6 @@ static const struct command commands[] = {
      command_info},
 };
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
-
-/* ---- errors ------------------------------------------------------------------------------- */
-
-/* One line whatever the texts hold: control bytes are shown, not sent. */
-static void put_line(const char *text)
-{
-    fputs("nepit: ", stderr);
-    for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
-        if (*at < 32 || *at == 127)
-            fprintf(stderr, "\\x%02x", *at);
-        else
-            fputc(*at, stderr);
-    }
-    fputc('\n', stderr);
-}
-
-void complain(const char *what, const char *fmt, ...)
-{
-    char line[1024];
-    int at = snprintf(line, sizeof line, "%.400s: ", what);
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(line + at, sizeof line - (size_t)at, fmt, args);
-    va_end(args);
-    put_line(line);
-}
-
-void complain_error(const char *what, const np_error *err)
-{
-    char line[768];
-    complain(what, "%s", np_error_line(err, line, sizeof line));
-}
 
 /* ---- help --------------------------------------------------------------------------------- */
 

@@ -10,7 +10,7 @@ static np_status need_tokenizer(const np_model *model, np_error *err)
                      "the model has no tokenizer: give token ids instead of text");
 }
 
-np_status encode_text(const np_model *model, const np_request *request, struct encoding *out,
+np_status encode_request(const np_model *model, const np_request *request, struct encoding *out,
                       np_error *err)
 {
     bool add = request->add_special != NP_NO, parse = request->parse_special != NP_NO;
@@ -51,7 +51,7 @@ np_status np_tokenize(const np_model *model, const char *text, size_t n_bytes,
     struct encoding encoding;
     memset(out, 0, sizeof *out);
     if (err) memset(err, 0, sizeof *err);
-    TRY(encode_text(model, &request, &encoding, err));
+    TRY(encode_request(model, &request, &encoding, err));
     size_t n = encoding.n_tokens;
     out->token_ids = mem_alloc(n ? n : 1, sizeof(int32_t));
     out->begin = mem_alloc(n ? n : 1, sizeof(size_t));

@@ -33,7 +33,7 @@ static np_status take_ids(const np_engine *engine, const np_request *request, np
         return error_set(err, NP_EINPUT, "prompt", NO_OFFSET,
                          "either a text or token ids are expected");
     if (request->text) {
-        TRY(encode_text(engine->model, request, &encoding, err));
+        TRY(encode_request(engine->model, request, &encoding, err));
         np_status status = take_encoding(&encoding, result, arena, err);
         encoding_free(&encoding);
         return status;
