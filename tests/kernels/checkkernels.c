@@ -85,7 +85,8 @@ static void check_gemm(const struct kernels *k)
         for (size_t j = 0; j < COUNT(cols); j++)
             for (int fill = 0; fill < FILL_COUNT; fill++)
                 gemm_case(k, Ks[i], 1 + random_below(14), cols[j], (enum fill)fill);
-    for (size_t n_rows = 1; n_rows < 150; n_rows += n_rows < 40 ? 1 : 11) gemm_case(k, 130, n_rows, 64, FILL_PLAIN);
+    for (size_t n_rows = 1; n_rows < 150; n_rows += n_rows < 40 ? 1 : 11)
+        gemm_case(k, 130, n_rows, 64, FILL_PLAIN);
 }
 
 /* Keys beyond n_keys hold NaN: they must not be read. p holds the +0 that is allowed to be. */
