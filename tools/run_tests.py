@@ -95,7 +95,7 @@ TIERS = {
         python_tests("build", "-m", "not long and not peers"),
     ],
     "long": [
-        build("build-asan", "-Dtests=enabled", "-Db_lundef=false",
+        build("build-asan", "-Dtests=enabled", "-Db_lundef=false", "-Dbuildtype=debugoptimized",
               "-Db_sanitize=address,undefined"),
         meson_tests("build-asan", {**SANITIZED, **THOROUGH}),
         python_tests("build-asan", "-m", "not long and not peers", env=SANITIZED),
