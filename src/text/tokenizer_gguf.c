@@ -19,11 +19,12 @@ static np_status get(const struct modelfile *file, const char *key, enum setting
     if (!*out && needed)
         return error_set(err, NP_EFORMAT, modelfile_path(file), NO_OFFSET,
                          "the setting %s is missing", key);
-    if (*out &&
-        ((*out)->type != type || (type == SETTING_ARRAY && (*out)->element_type != element_type)))
-        return error_set(err, NP_EFORMAT, modelfile_path(file), NO_OFFSET,
-                         "the setting %s has a wrong type", key);
-    return NP_OK;
+    bool right = !*out || (*out)->type == type;
+    if (right && *out && type == SETTING_ARRAY && (*out)->n_elements)
+        right = (*out)->element_type == element_type;
+    return right ? NP_OK
+                 : error_set(err, NP_EFORMAT, modelfile_path(file), NO_OFFSET,
+                             "the setting %s has a wrong type", key);
 }
 
 static np_status get_id(const struct modelfile *file, const char *key, uint32_t n_vocab,
