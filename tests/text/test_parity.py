@@ -415,7 +415,7 @@ def llama_cpp(model, texts, special=True):
 
 
 def test_smollm_against_llama_cpp(encode, smollm, texts, odd_texts):
-    """Without what Unicode 16.0 added: llama.cpp's tables are older, as are those of Python 3.13."""
+    """Without what Unicode 16.0 added: llama.cpp's tables are older, as are Python 3.13's."""
     new = {c for c in ASSIGNED if unicodedata.category(chr(c)) == "Cn"}
     odd = [text for text in odd_texts if text and not new & set(map(ord, text))]
     odd = known_bytes(odd, smollm.get_vocab())

@@ -209,6 +209,7 @@ static void mutated_tokenizer_json(void **state)
 static void memory_that_ends(void **state)
 {
     static struct image image;
+    static const char text[] = "hello e\u0301 <|end|>";
     bool done = false;
     make_gguf(&image, "qwen2", merges, NULL, 0);
     struct memory memory = memory_open(image.bytes, image.n);
@@ -221,8 +222,8 @@ static void memory_that_ends(void **state)
         alloc_fail_after(nth);
         np_status status = tokenizer_open(file, &tokenizer, &err);
         if (!status)
-            status = tokenizer_encode(tokenizer, "hello e\u0301 <|end|>", 19, true, true, &encoding,
-                                      &err);
+            status =
+                tokenizer_encode(tokenizer, text, sizeof text - 1, true, true, &encoding, &err);
         alloc_fail_after(0);
         assert_true(status == NP_OK || status == NP_ENOMEM);
         done = status == NP_OK;

@@ -17,31 +17,40 @@ struct spec {
     const char *merges[16]; /* "left right" in the byte-level alphabet, until NULL */
 };
 
-static inline void make_json(const struct spec *spec, struct buf *out)
+static inline const char *part(const char *given, const char *otherwise)
 {
-    buf_init(out, 1 << 20);
-    buf_printf(out, "{\"version\":\"1.0\",\"added_tokens\":[%s],\"normalizer\":%s,",
-               spec->added ? spec->added : "", spec->normalizer ? spec->normalizer : "null");
-    buf_printf(out, "\"pre_tokenizer\":%s,\"post_processor\":%s,\"decoder\":%s,",
-               spec->pre ? spec->pre : GPT2_STEP, spec->post ? spec->post : "null",
-               spec->decoder ? spec->decoder : "{\"type\":\"ByteLevel\"}");
-    buf_printf(out, "\"model\":{\"type\":\"BPE\",%s\"vocab\":{",
-               spec->options ? spec->options : "");
+    return given ? given : otherwise;
+}
+
+static inline void put_vocab(const struct spec *spec, struct buf *out)
+{
     for (int b = 0; b < 256; b++) {
         char c[4];
         size_t n = utf8_write(alphabet_char((uint8_t)b), c);
-        buf_printf(out, "%s\"%s%.*s\":%d", b ? "," : "", b == '"' || b == '\\' ? "\\" : "", (int)n,
-                   c, b);
+        const char *escape = b == '"' || b == '\\' ? "\\" : "";
+        buf_printf(out, "%s\"%s%.*s\":%d", b ? "," : "", escape, (int)n, c, b);
     }
     int id = 256;
     for (const char *const *merge = spec->merges; *merge; merge++) {
         const char *space = strchr(*merge, ' ');
         buf_printf(out, ",\"%.*s%s\":%d", (int)(space - *merge), *merge, space + 1, id++);
     }
-    buf_printf(out, "%s},\"merges\":[", spec->vocab ? spec->vocab : "");
+}
+
+static inline void make_json(const struct spec *spec, struct buf *out)
+{
+    buf_init(out, 1 << 20);
+    buf_printf(out, "{\"version\":\"1.0\",\"added_tokens\":[%s],\"normalizer\":%s,",
+               part(spec->added, ""), part(spec->normalizer, "null"));
+    buf_printf(out, "\"pre_tokenizer\":%s,\"post_processor\":%s,\"decoder\":%s,",
+               part(spec->pre, GPT2_STEP), part(spec->post, "null"),
+               part(spec->decoder, "{\"type\":\"ByteLevel\"}"));
+    buf_printf(out, "\"model\":{\"type\":\"BPE\",%s\"vocab\":{", part(spec->options, ""));
+    put_vocab(spec, out);
+    buf_printf(out, "%s},\"merges\":[", part(spec->vocab, ""));
     for (size_t i = 0; spec->merges[i]; i++)
         buf_printf(out, "%s\"%s\"", i ? "," : "", spec->merges[i]);
-    buf_printf(out, "]}%s}", spec->extra ? spec->extra : "");
+    buf_printf(out, "]}%s}", part(spec->extra, ""));
     assert_false(out->failed);
 }
 
@@ -128,7 +137,7 @@ static inline void check_ids(const struct tokenizer *tokenizer, const char *text
 #define CHECK_IDS(tokenizer, text, parse_special, ...) \
     check_ids(tokenizer, text, sizeof(text) - 1, parse_special, (const int32_t[]){__VA_ARGS__, -1})
 
-/* A GGUF with the same vocabulary: `pre`, merges, and settings that `more` writes (n_more of them). */
+/* A GGUF with the same vocabulary, and n_more settings that `more` writes. */
 static inline void make_gguf(struct image *image, const char *pre, const char *const *merges,
                              void (*more)(struct image *), uint64_t n_more)
 {
