@@ -122,6 +122,10 @@ static np_status as_json(struct cli *cli, struct question *question, np_result *
     }
     json_key(json, "n_tokens");
     json_int(json, (int64_t)result->n_tokens);
+    if (question->response_text || question->has_response_ids) {
+        json_key(json, "split");
+        json_str(json, "separate");
+    }
     json_conditions(cli, &question->request);
     json_end(json, '}');
     return NP_OK;

@@ -2,7 +2,7 @@
  * info: what a model file holds, what it takes in memory, and what computes here. One list of rows
  * feeds the table and the JSON object.
  */
-#include "cli.h"
+#include "parts.h"
 
 #include <math.h>
 
@@ -75,13 +75,14 @@ static void print_json(struct cli *cli, const struct row *rows, size_t count)
     buf_puts(&cli->text, "\n");
 }
 
-static bool print_info(struct cli *cli)
+static bool print_info(struct cli *cli, const char *fingerprint)
 {
     const np_info *info = &cli->info;
     int64_t n_context = cli->options.n_context ? cli->options.n_context : info->n_context;
     int64_t kv_bytes = n_context * info->kv_bytes_per_token;
     const struct row rows[] = {
         {"model", "model", info->path, 0, false, false},
+        {"fingerprint", "fingerprint", fingerprint, 0, false, false},
         {"name", "name", info->name, 0, false, false},
         {"container", "container", info->container, 0, false, false},
         {"architecture", "architecture", info->architecture, 0, false, false},
@@ -122,15 +123,23 @@ static bool print_info(struct cli *cli)
 
 int command_info(struct cli *cli)
 {
+    char fingerprint[17];
+    uint64_t hash;
+    np_error err = {0};
     if (cli->options.text) {
         complain("info", "takes no text: %s", cli->options.text);
         return EXIT_USAGE;
     }
     int status = workplace_open_model(cli);
     if (status != EXIT_DONE) return status;
+    if (fingerprint_model(cli->info.path, &hash, &err) != NP_OK) {
+        complain_error("info", &err);
+        return EXIT_MODEL;
+    }
+    snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)hash);
     buf_init(&cli->text, (size_t)1 << 20);
     json_init(&cli->json, &cli->text);
-    bool good = output_open(&cli->out, cli->options.output) && print_info(cli);
+    bool good = output_open(&cli->out, cli->options.output) && print_info(cli, fingerprint);
     good = output_close(&cli->out, good) && good;
     buf_free(&cli->text);
     return good || cli->out.closed_pipe ? EXIT_DONE : EXIT_REQUEST;

@@ -21,10 +21,10 @@ static bool in_bits(const struct cli *cli)
     return cli->options.unit == UNIT_BITS;
 }
 
-/* The wire's floor, so that sums of printed values are finite. */
+/* -inf as JSON has it, so that sums of printed values are finite. */
 static float as_printed(const struct cli *cli, float nats)
 {
-    if (nats < -9999.0f) return -9999.0f;
+    if (isinf(nats)) return -9999.0f;
     return in_bits(cli) ? (float)((double)nats / LN2) : nats;
 }
 
@@ -43,7 +43,7 @@ static struct totals add_up(struct cli *cli, const struct question *question,
     struct totals sums = {.n_scored = result->n_scored, .has_bytes = cli->info.has_tokenizer};
     for (size_t j = 0; j < result->n_scored; j++) {
         sums.total += (double)as_printed(cli, result->logprobs[j]);
-        sums.total_nats += result->logprobs[j] < -9999.0f ? -9999.0 : (double)result->logprobs[j];
+        sums.total_nats += isinf(result->logprobs[j]) ? -9999.0 : (double)result->logprobs[j];
         sums.n_scored_bytes += token_n_bytes(cli, result, result->start + j + 1);
     }
     if (question->request.text)

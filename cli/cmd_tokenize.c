@@ -48,18 +48,31 @@ static void print_bytes(struct cli *cli, int32_t token_id)
     json_end(&cli->json, ']');
 }
 
+/* Whether encoding their text gives these ids again. */
+static bool is_canonical(struct cli *cli, const np_tokens *tokens, const char *text, size_t n_bytes)
+{
+    np_tokens again;
+    if (np_tokenize(cli->model, text, n_bytes, NP_NO, NP_YES, &again, NULL) != NP_OK) return false;
+    bool same = again.n_tokens == tokens->n_tokens &&
+                memcmp(again.token_ids, tokens->token_ids, again.n_tokens * sizeof(int32_t)) == 0;
+    np_tokens_free(&again);
+    return same;
+}
+
 static void print_text(struct cli *cli, const np_tokens *tokens)
 {
     char *text;
     size_t n_bytes;
     json_key(&cli->json, "text");
-    if (np_detokenize(cli->model, tokens->token_ids, tokens->n_tokens, &text, &n_bytes, NULL) ==
+    if (np_detokenize(cli->model, tokens->token_ids, tokens->n_tokens, &text, &n_bytes, NULL) !=
         NP_OK) {
-        json_text(&cli->json, text, n_bytes);
-        np_free(text);
-    } else {
         json_nil(&cli->json);
+        return;
     }
+    json_text(&cli->json, text, n_bytes);
+    json_key(&cli->json, "canonical");
+    json_bool(&cli->json, is_canonical(cli, tokens, text, n_bytes));
+    np_free(text);
 }
 
 static np_status as_json(struct cli *cli, struct question *question, np_result *result,

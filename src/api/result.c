@@ -21,16 +21,15 @@ static np_status push_answers(struct arena *arena, const struct answer *answers,
         size_t bytes;
         if (!answers[i].wanted) continue;
         if (__builtin_mul_overflow(answers[i].count, answers[i].size_bytes, &bytes) ||
-            __builtin_add_overflow(total_bytes, bytes, &total_bytes) ||
-            total_bytes > MAX_ANSWER_BYTES) {
-            error_set(
-                err, NP_ELIMIT, "top", NO_OFFSET,
-                "the answer would have more than %zu bytes; ask for fewer rows, candidates or "
-                "top tokens",
-                MAX_ANSWER_BYTES);
-            return error_given(err, NP_ELIMIT, "%zu values of %zu bytes", answers[i].count,
-                               answers[i].size_bytes);
-        }
+            __builtin_add_overflow(total_bytes, bytes, &total_bytes))
+            total_bytes = SIZE_MAX;
+        if (total_bytes == SIZE_MAX) break;
+    }
+    if (total_bytes > MAX_ANSWER_BYTES) {
+        error_set(err, NP_ELIMIT, "top", NO_OFFSET,
+                  "an answer may have %zu bytes; ask for fewer rows, candidates or top tokens",
+                  MAX_ANSWER_BYTES);
+        return error_given(err, NP_ELIMIT, "%zu bytes", total_bytes);
     }
     for (size_t i = 0; i < n; i++) {
         if (!answers[i].wanted) continue;

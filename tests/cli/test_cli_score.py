@@ -115,7 +115,13 @@ def test_C034_an_id_that_looks_like_padding_stays():
     assert first["logprobs"] == score("--ids", "1 2 0 3 4")["logprobs"]
 
 
-@pytest.mark.parametrize("start", [0, 1, 2, 3, 4, 5, 100])
+@pytest.mark.parametrize("start", [5, 100])
+def test_C017_a_row_past_the_ids_is_an_error_with_both_numbers(start):
+    line = refused("score", "--ids", "7 3 9 4 1", "--start", str(start), status=1)
+    assert "5 tokens" in line and f": {start} (start)" in line
+
+
+@pytest.mark.parametrize("start", [0, 1, 2, 3, 4])
 def test_C002_start_cuts_and_changes_no_bit(start):
     ids = "7 3 9 4 1"
     whole, part = score("--ids", ids), score("--ids", ids, "--start", str(start))
