@@ -53,7 +53,7 @@ static void every_half_and_bfloat(void **state)
     assert_memory_equal(in, out, sizeof in);
 }
 
-/* Element j of a block, read bit by bit from the drawing in dequant.c. */
+/* C176: element j of a block, read bit by bit from the drawing in dequant.c. */
 static float quant_value(enum dtype type, const uint8_t *b, int j)
 {
     bool fifth = type == DT_Q5_0 || type == DT_Q5_1, with_min = type == DT_Q4_1 || type == DT_Q5_1;
