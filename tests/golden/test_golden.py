@@ -16,8 +16,9 @@ import nepit
 sys.path.insert(0, str(nepit.ROOT))
 from tools import oracle  # noqa: E402
 
-GOLDENS = sorted(pathlib.Path(__file__).parent.glob("*.json"))
-NAMES = [path.name.removesuffix(".json") for path in GOLDENS if path.name != "bits.json"]
+GOLDENS = [path for path in sorted(pathlib.Path(__file__).parent.glob("*.json"))
+           if (nepit.MODELS / path.name.removesuffix(".json")).exists()]
+NAMES = [path.name.removesuffix(".json") for path in GOLDENS]
 TWINS = [("llama-tied-f32", "llama-tied-f32.gguf"), ("gpt2-plain", "gpt2-plain.gguf"),
          ("qwen2-sharded-f16", "qwen2-sharded-f16.gguf")]
 
