@@ -61,7 +61,7 @@ static size_t visible_char(const char *bytes, size_t n_bytes, char *shown, size_
 
 void visible_text(struct buf *out, const char *bytes, size_t n_bytes, size_t n_columns)
 {
-    char shown[16], cell[MAX_CELL];
+    char shown[16], cell[MAX_CELL] = "";
     size_t used = 0, at = 0, columns, cut_at = 0, cut_used = 0;
     size_t limit = n_columns ? n_columns : SIZE_MAX;
     while (n_bytes > 0) {

@@ -147,11 +147,12 @@ typedef struct np_tokens {
     size_t *begin, *end; /* [n_tokens] byte offsets in the text as given */
 } np_tokens;
 
-/* Encodes n_bytes of text (any bytes; invalid UTF-8 is kept by byte-level models).
+/* Encodes n_bytes of text. Bytes that are not UTF-8 are kept as they are; a byte that the vocabulary
+ * has no token for is an error with its offset (SmolLM2 lacks 21, 0xff among them), never dropped.
  * add_special: BOS and EOS as the tokenizer itself adds them (NP_DEFAULT, NP_YES) or none (NP_NO).
  * parse_special: whether "<|im_end|>" in the text is that token (NP_DEFAULT, NP_YES) or plain text.
  * Limit: 1 GiB of text. out is freed by np_tokens_free. Errors: NP_EUNSUPPORTED (the model has no
- * tokenizer), NP_EINPUT (a byte that the vocabulary has no token for), NP_ELIMIT, NP_ENOMEM. */
+ * tokenizer), NP_EINPUT (such a byte), NP_ELIMIT, NP_ENOMEM. */
 NP_API np_status np_tokenize(const np_model *model, const char *text, size_t n_bytes,
                              np_choice add_special, np_choice parse_special, np_tokens *out,
                              np_error *err);
@@ -220,8 +221,8 @@ typedef struct np_request {
     np_choice add_special, parse_special; /* for text */
     np_condition condition;               /* for text; not together with add_special */
 
-    /* The rows: [start, P-1), and P-1 too if `next`, whatever the start. A start past the end leaves
-     * no rows for candidates and is an error (NP_EINPUT) for token scores. */
+    /* The rows: [start, P-1), and P-1 too if `next`, whatever the start. A start past the end
+     * leaves no rows for candidates and is an error (NP_EINPUT) for token scores. */
     size_t start;
     int next;
 

@@ -11,7 +11,7 @@ static np_status need_tokenizer(const np_model *model, np_error *err)
 }
 
 np_status encode_request(const np_model *model, const np_request *request, struct encoding *out,
-                      np_error *err)
+                         np_error *err)
 {
     bool add = request->add_special != NP_NO, parse = request->parse_special != NP_NO;
     bool bos = request->condition == NP_CONDITION_BOS;

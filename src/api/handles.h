@@ -31,7 +31,7 @@ struct np_engine {
 
 /* Encodes text as ids with the request's choices; NP_EUNSUPPORTED without a tokenizer. */
 np_status encode_request(const np_model *model, const np_request *request, struct encoding *out,
-                      np_error *err);
+                         np_error *err);
 
 /* Everything of one request: its plan, and the result's arrays, all in one arena which
  * np_result.memory keeps. On an error the result holds it and the job must not run. */

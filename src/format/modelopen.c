@@ -40,7 +40,7 @@ np_status modelfile_open(const char *path, struct modelfile **out, np_error *err
 
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     size_t n_folder = slash == path ? 1 : (size_t)(slash ? slash - path : 0);
-    if (n_folder)
+    if (slash)
         snprintf(folder, sizeof folder, "%.*s", (int)n_folder, path);
     else
         snprintf(folder, sizeof folder, ".");

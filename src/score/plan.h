@@ -4,8 +4,8 @@
  * For P tokens: row r is the distribution after token r. Rows wanted: [start, P-1), and P-1 with
  * `next` whatever the start. A start past the end leaves no rows for candidates and is an error for
  * token scores. Per-row candidates must have exactly that many rows, the next row counted, so a
- * start past the end is an error for them. A `top` above the vocabulary is cut to it. A limit on the
- * size of an answer is the caller's.
+ * start past the end is an error for them. A `top` above the vocabulary is cut to it. A limit on
+ * the size of an answer is the caller's.
  */
 #ifndef SCORE_PLAN_H
 #define SCORE_PLAN_H
