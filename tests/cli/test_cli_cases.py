@@ -251,6 +251,7 @@ def test_C096_only_minus_infinity_is_written_as_the_floor():
 
 
 def test_C104_the_longest_text_works_and_too_little_memory_is_said_up_front():
+    """C116: at the full window nothing is generated."""
     ids = as_ids((7 * i) % 300 for i in range(512))
     answer = nepit("score", "--json", "--ids", ids, "--top", "1").json
     assert answer["n_scored"] == 511 and len(answer["top_logprobs"]) == 512
@@ -338,3 +339,21 @@ def test_C101_time_grows_no_faster_than_the_answer():
     end(process)
     for seconds, n_bytes in costs[1:]:
         assert seconds <= 3 * costs[0][0] + 0.5 + 3e-7 * n_bytes, costs
+
+
+def test_C042_64_equal_requests_have_one_answer():
+    request = {"id": "same", "prompt": "hello there", "top": 3, "entropy": True}
+    lines = [line for _ in range(5) for line in answers("score", [request] * 64)]
+    assert all(line == lines[0] for line in lines)
+
+
+def test_C174_a_head_that_is_there_is_used_whatever_the_flag_says(tmp_path):
+    source = MODELS / "llama-head10-bf16"
+    shutil.copy(source / "model.safetensors", tmp_path)
+    config = json.loads((source / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
+    own, flagged = (
+        nepit("score", "--ids", "1 2 3", "--json", "-m", m).json for m in (source, tmp_path)
+    )
+    assert own["logprobs"] == flagged["logprobs"]
+    assert nepit("info", "--json", "-m", tmp_path).json["head_tied"] is False

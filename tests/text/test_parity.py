@@ -229,6 +229,7 @@ def qwen():
 
 
 def test_smollm_gguf(encode, smollm, texts, odd_texts):
+    """C147: all texts, no difference."""
     compare(encode, voc.SMOLLM, by_tokenizers(smollm), texts)
     odd = known_bytes(odd_texts, smollm.get_vocab())
     assert len(odd) > 2000

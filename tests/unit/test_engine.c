@@ -247,7 +247,7 @@ static void cancel_keeps_what_is_done(void **state)
     np_model_close(model);
 }
 
-/* Memory: refused up front with the sum; with just enough, everything still runs, to the same bits.
+/* C104, memory: refused up front with the sum; with just enough, everything still runs, to the same bits.
  * */
 static void memory_plan(void **state)
 {

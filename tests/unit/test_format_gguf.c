@@ -401,6 +401,7 @@ static void names_that_are_refused(void **state)
     refuse(&image, NP_EFORMAT, "the tensor name appears twice: same");
 }
 
+/* C176: a row that ends inside a block, among others. */
 static void spans_that_are_refused(void **state)
 {
     struct image image;

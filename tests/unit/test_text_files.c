@@ -6,7 +6,7 @@
 
 static const char *const merges[] = {"h e", "l l", "he ll", NULL};
 
-/* What tokenizer.json may not hold, and the words that name it. */
+/* C147: what tokenizer.json may not hold, and the words that name it. */
 static void parts_that_are_refused(void **state)
 {
     static const struct {
