@@ -247,8 +247,8 @@ static void cancel_keeps_what_is_done(void **state)
     np_model_close(model);
 }
 
-/* C104, memory: refused up front with the sum; with just enough, everything still runs, to the same bits.
- * */
+/* C104, memory: refused up front with the sum; with just enough, everything runs, to equal
+ * bits. */
 static void memory_plan(void **state)
 {
     np_model *model = open_model(TINY("llama-tied-f32.gguf"));
