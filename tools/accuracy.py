@@ -2,8 +2,9 @@
 
     python tools/accuracy.py [--transformers-python P] [--llama-python P] [--model M] [--write]
 
-The text is tools/corpus.py's sample (14 languages, code, XML), the first ids of each, about 5,500 scored
-tokens. A peer that is not installed (bench/peers/setup.sh) leaves its rows of the table out.
+The text is tools/corpus.py's sample (14 languages, code, XML), the first ids of each, about 5,500
+scored tokens. A peer that is not installed (bench/peers/setup.sh) leaves its rows of the table
+out.
 """
 
 import argparse
@@ -34,8 +35,9 @@ BYTES_EACH = 3000
 
 
 def nepit(word, model, *arguments, text=None):
-    done = subprocess.run([COMMAND, word, "-m", str(model), *arguments], input=text, capture_output=True,
-                          check=True)
+    done = subprocess.run(
+        [COMMAND, word, "-m", str(model), *arguments], input=text, capture_output=True, check=True
+    )
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -56,7 +58,8 @@ def documents(model):
 
 
 def true_of_oracle(model, sequences):
-    """float64 log-probabilities of all true tokens, kept in .cache under the hash of all they depend on."""
+    """float64 log-probabilities of all true tokens, kept in .cache under the hash of all they
+    depend on."""
     key = hashlib.sha256(json.dumps(sequences).encode())
     for path in [pathlib.Path(model), *sorted((ROOT / "tools" / "oracle").glob("*.py"))]:
         key.update(path.read_bytes())
@@ -70,7 +73,9 @@ def true_of_oracle(model, sequences):
 
 def true_of_nepit(model, sequences, *options):
     """The same as nepit gives them, float32."""
-    requests = "".join(json.dumps({"id": str(i), "token_ids": ids}) + "\n" for i, ids in enumerate(sequences))
+    requests = "".join(
+        json.dumps({"id": str(i), "token_ids": ids}) + "\n" for i, ids in enumerate(sequences)
+    )
     answers = nepit("score", model, "--jsonl", "-", "--json", *options, text=requests.encode())
     assert [a["id"] for a in answers] == [str(i) for i in range(len(sequences))]
     return np.array([x for a in answers for x in a["logprobs"][1:]], dtype=np.float32)
@@ -86,14 +91,20 @@ def peer_rows(args, sequences):
     python = interpreter("transformers", args.transformers_python)
     if python:
         with Peer(python, "transformers_peer.py", args.model, "--dtype", "float32") as peer:
-            for softmax, label in (("float64", "with a float64 softmax"), ("own", "with its own log_softmax")):
+            for softmax, label in (
+                ("float64", "with a float64 softmax"),
+                ("own", "with its own log_softmax"),
+            ):
                 yield f"{peer.name}, {label}", true_of_peer(peer, sequences, softmax)
     python = interpreter("llama", args.llama_python)
     if python:
         wide = CACHE.parent / (pathlib.Path(args.model).stem + ".F32.gguf")
         if not wide.exists():
             expand(args.model, wide)
-        for path, label in ((wide, "weights expanded to float32"), (args.model, "the file as it is")):
+        for path, label in (
+            (wide, "weights expanded to float32"),
+            (args.model, "the file as it is"),
+        ):
             with Peer(python, "llama_peer.py", path) as peer:
                 yield f"{peer.name}, {label}", true_of_peer(peer, sequences, "float64")
 
@@ -118,8 +129,12 @@ def table(args, docs):
     texts = " ".join(name for name, _ in docs)
     lines = ["| engine | rms | max |", "|---|---|---|"]
     lines += [f"| {label} | {rms:.1e} | {worst:.1e} |" for label, rms, worst in rows]
-    lines += ["", f"{pathlib.Path(args.model).name}, {len(exact)} scored tokens of {len(docs)} texts ({texts}); "
-              f"{cpu_name()}, {datetime.date.today()}."]
+    lines += [
+        "",
+        f"{pathlib.Path(args.model).name}, {len(exact)} scored tokens of {len(docs)} texts "
+        f"({texts}); "
+        f"{cpu_name()}, {datetime.date.today()}.",
+    ]
     return "\n".join(lines)
 
 

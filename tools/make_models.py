@@ -1,11 +1,11 @@
 """Makes tests/data/models: tiny random models of every family, as checkpoints and GGUF files come.
 
-    .cache/peers/transformers/bin/python tools/make_models.py [OUT]      (bench/peers/setup.sh makes it)
+    .cache/peers/transformers/bin/python tools/make_models.py [OUT]     (see bench/peers/setup.sh)
 
-Fixed seeds (numpy PCG64) and the versions below give the same bytes again. Sizes are odd on purpose: no
-dimension is a multiple of 64, heads are 8 to 24 wide, vocabularies end inside a panel, Llama and Qwen2
-share each key head among 3 query heads. Weights are far larger than trained ones, so that a wrong formula
-moves the answers by more than rounding does.
+Fixed seeds (numpy PCG64) and the versions below give the same bytes again. Sizes are odd on
+purpose: no dimension is a multiple of 64, heads are 8 to 24 wide, vocabularies end inside a
+panel, Llama and Qwen2 share each key head among 3 query heads. Weights are far larger than
+trained ones, so that a wrong formula moves the answers by more than rounding does.
 
 Made with transformers 5.24.0, tokenizers 0.23.3, gguf 0.19.0, safetensors 0.8.0, numpy 2.4.6.
 """
@@ -33,19 +33,26 @@ Der Turm ist so hoch wie der andere. La tour est haute comme l'autre tour, l'aut
 Башня такая же высокая, как и другая башня. 塔は高い。塔は高い。 برج برج عالٍ
 1984 2001 3.14159 don't won't we're they've I'll \t\t  \n\n   \n <tag attr="value">text</tag>
 """
-SPLIT_LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-                r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+SPLIT_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 SPLIT_QWEN2 = SPLIT_LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 
 
 def split(pattern):
-    return [pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    return [
+        pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ]
 
 
 SPLITS = {
     "gpt-2": [pre_tokenizers.ByteLevel(add_prefix_space=False)],
-    "smollm": [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)],
+    "smollm": [
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+    ],
     "llama-bpe": split(SPLIT_LLAMA3),
     "qwen2": split(SPLIT_QWEN2),
 }
@@ -59,8 +66,11 @@ def make_tokenizer(rule, n_vocab, special):
     parts = SPLITS[rule]
     tokenizer.pre_tokenizer = parts[0] if len(parts) == 1 else pre_tokenizers.Sequence(parts)
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=n_vocab - len(special), show_progress=False,
-                                  initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
+    trainer = trainers.BpeTrainer(
+        vocab_size=n_vocab - len(special),
+        show_progress=False,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+    )
     tokenizer.train_from_iterator([TEXT] * 3, trainer)
     tokenizer.add_special_tokens(special)
     assert tokenizer.get_vocab_size() == n_vocab, tokenizer.get_vocab_size()
@@ -68,7 +78,8 @@ def make_tokenizer(rule, n_vocab, special):
 
 
 def random_weights(model, seed):
-    """Standard normals from PCG64 in order of name: matrices by fan-in, gains around 1, biases around 0."""
+    """Standard normals from PCG64 in order of name: matrices by fan-in, gains around 1, biases
+    around 0."""
     rng = np.random.Generator(np.random.PCG64(seed))
     state = model.state_dict()
     for name in sorted(state):
@@ -83,7 +94,7 @@ def random_weights(model, seed):
         elif "embed" in name or "wte" in name or "wpe" in name:
             values *= 0.6
         else:
-            n_in = shape[0] if ".c_" in name else shape[1]   # Conv1D is [n_in, n_out]
+            n_in = shape[0] if ".c_" in name else shape[1]  # Conv1D is [n_in, n_out]
             values *= 1.3 / np.sqrt(n_in)
         state[name].copy_(torch.from_numpy(values.astype(np.float32)))
     model.load_state_dict(state)
@@ -104,7 +115,9 @@ def save_tokenizer(folder, tokenizer, form, special):
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
 
 
-def save_folder(out, name, model, dtype="float32", shard="5GB", tokenizer=None, form="json", special=()):
+def save_folder(
+    out, name, model, dtype="float32", shard="5GB", tokenizer=None, form="json", special=()
+):
     folder = out / name
     shutil.rmtree(folder, ignore_errors=True)
     model.to(getattr(torch, dtype)).save_pretrained(folder, max_shard_size=shard)
@@ -115,7 +128,8 @@ def save_folder(out, name, model, dtype="float32", shard="5GB", tokenizer=None, 
 
 
 def config_as_version_4(folder, dtype):
-    """Rewrites config.json as transformers 4 wrote it: rope_theta at the top, torch_dtype, null scaling."""
+    """Rewrites config.json as transformers 4 wrote it: rope_theta at the top, torch_dtype, null
+    scaling."""
     path = folder / "config.json"
     config = json.loads(path.read_text())
     rope = config.pop("rope_parameters", None)
@@ -127,7 +141,8 @@ def config_as_version_4(folder, dtype):
 
 
 def gpt2_as_published(folder, prefix, masks, n_positions):
-    """Rewrites the tensors as real checkpoints have them: no prefix, causal masks among the weights."""
+    """Rewrites the tensors as real checkpoints have them: no prefix, causal masks among the
+    weights."""
     path = folder / "model.safetensors"
     old = load_file(path)
     new = {}
@@ -135,7 +150,9 @@ def gpt2_as_published(folder, prefix, masks, n_positions):
         bare = name.removeprefix("transformer.")
         new[name if bare == "lm_head.weight" else prefix + bare] = value
     if masks:
-        layers = {name.split("h.")[1].split(".")[0] for name in new if "h." in name and ".attn." in name}
+        layers = {
+            name.split("h.")[1].split(".")[0] for name in new if "h." in name and ".attn." in name
+        }
         for i in sorted(layers):
             mask = np.tril(np.ones((n_positions, n_positions), np.float32))[None, None]
             new[f"{prefix}h.{i}.attn.bias"] = mask if i == "0" else mask.astype(np.uint8)
@@ -143,20 +160,35 @@ def gpt2_as_published(folder, prefix, masks, n_positions):
     save_file(new, path, metadata={"format": "pt"})
 
 
-# ---- GGUF -----------------------------------------------------------------------------------------
+# ---- GGUF ----------------------------------------------------------------------------------
 
 LLAMA_NAMES = {
-    "model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
-    "lm_head.weight": "output.weight", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down", "model.layers.": "blk.",
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "model.layers.": "blk.",
 }
 GPT2_NAMES = {
-    "transformer.wte.weight": "token_embd.weight", "transformer.wpe.weight": "position_embd.weight",
-    "transformer.ln_f.": "output_norm.", "lm_head.weight": "output.weight", "transformer.h.": "blk.",
-    "ln_1": "attn_norm", "ln_2": "ffn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
-    "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
+    "transformer.wte.weight": "token_embd.weight",
+    "transformer.wpe.weight": "position_embd.weight",
+    "transformer.ln_f.": "output_norm.",
+    "lm_head.weight": "output.weight",
+    "transformer.h.": "blk.",
+    "ln_1": "attn_norm",
+    "ln_2": "ffn_norm",
+    "attn.c_attn": "attn_qkv",
+    "attn.c_proj": "attn_output",
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
 }
 
 
@@ -168,7 +200,11 @@ def gguf_name(name, table):
 
 def permute(w, n_heads):
     """The order of Q and K rows that GGUF keeps for Llama: rotated pairs side by side."""
-    return w.reshape(n_heads, 2, w.shape[0] // n_heads // 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
+    return (
+        w.reshape(n_heads, 2, w.shape[0] // n_heads // 2, *w.shape[1:])
+        .swapaxes(1, 2)
+        .reshape(w.shape)
+    )
 
 
 def gguf_tensors(model):
@@ -234,42 +270,80 @@ def save_gguf(out, name, model, types, tokenizer=None, rule=None, special=(), ve
     for tensor, w in gguf_tensors(model):
         ending = [t for e, t in types.items() if tensor.endswith(e + ".weight")]
         kind = gguf.GGMLQuantizationType[ending[0] if ending and w.ndim == 2 else "F32"]
-        writer.add_tensor(tensor, gguf.quants.quantize(np.ascontiguousarray(w), kind), raw_dtype=kind)
+        writer.add_tensor(
+            tensor, gguf.quants.quantize(np.ascontiguousarray(w), kind), raw_dtype=kind
+        )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    if version != 3:   # versions 2 and 3 differ in the number alone (3 also allows big-endian)
+    if version != 3:  # versions 2 and 3 differ in the number alone (3 also allows big-endian)
         data = bytearray(path.read_bytes())
         struct.pack_into("<I", data, 4, version)
         path.write_bytes(data)
 
 
-MIXED = {"attn_q": "Q4_1", "attn_k": "F16", "attn_v": "BF16", "attn_output": "Q8_0", "ffn_gate": "Q5_0",
-         "ffn_up": "Q5_1", "ffn_down": "Q4_0", "token_embd": "Q8_0", "output": "Q4_1", "attn_qkv": "Q5_1",
-         "position_embd": "F16"}
+MIXED = {
+    "attn_q": "Q4_1",
+    "attn_k": "F16",
+    "attn_v": "BF16",
+    "attn_output": "Q8_0",
+    "ffn_gate": "Q5_0",
+    "ffn_up": "Q5_1",
+    "ffn_down": "Q4_0",
+    "token_embd": "Q8_0",
+    "output": "Q4_1",
+    "attn_qkv": "Q5_1",
+    "position_embd": "F16",
+}
 MIXED_GPT2 = dict(MIXED, ffn_up="Q4_1", ffn_down="Q5_0")
 CHAT = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 END = ["<|endoftext|>"]
 
 
 def llama(seed, **settings):
-    settings = dict(vocab_size=301, num_attention_heads=3, num_key_value_heads=1, num_hidden_layers=2,
-                    max_position_embeddings=512, rms_norm_eps=1e-5, bos_token_id=298, eos_token_id=298) | settings
+    settings = (
+        dict(
+            vocab_size=301,
+            num_attention_heads=3,
+            num_key_value_heads=1,
+            num_hidden_layers=2,
+            max_position_embeddings=512,
+            rms_norm_eps=1e-5,
+            bos_token_id=298,
+            eos_token_id=298,
+        )
+        | settings
+    )
     settings.setdefault("rope_parameters", {"rope_type": "default", "rope_theta": 100000.0})
     return random_weights(transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings)), seed)
 
 
 def qwen2(seed, **settings):
-    settings = dict(vocab_size=299, num_attention_heads=3, num_key_value_heads=1, num_hidden_layers=2,
-                    max_position_embeddings=512, rms_norm_eps=1e-6, bos_token_id=296, eos_token_id=296) | settings
+    settings = (
+        dict(
+            vocab_size=299,
+            num_attention_heads=3,
+            num_key_value_heads=1,
+            num_hidden_layers=2,
+            max_position_embeddings=512,
+            rms_norm_eps=1e-6,
+            bos_token_id=296,
+            eos_token_id=296,
+        )
+        | settings
+    )
     settings.setdefault("rope_parameters", {"rope_type": "default", "rope_theta": 1000000.0})
     return random_weights(transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**settings)), seed)
 
 
 def gpt2(seed, **settings):
-    settings = dict(vocab_size=293, n_head=3, n_layer=2, n_positions=40, bos_token_id=292,
-                    eos_token_id=292) | settings
+    settings = (
+        dict(
+            vocab_size=293, n_head=3, n_layer=2, n_positions=40, bos_token_id=292, eos_token_id=292
+        )
+        | settings
+    )
     return random_weights(transformers.GPT2LMHeadModel(transformers.GPT2Config(**settings)), seed)
 
 
@@ -278,14 +352,38 @@ def make_llama(out):
     tied = llama(11, hidden_size=36, intermediate_size=52, tie_word_embeddings=True)
     save_folder(out, "llama-tied-f32", tied, tokenizer=smollm, special=CHAT)
     save_gguf(out, "llama-tied-f32.gguf", tied, {}, smollm, "smollm", CHAT)
-    wide = llama(12, vocab_size=277, hidden_size=42, intermediate_size=60, num_attention_heads=6, head_dim=10,
-                 num_key_value_heads=2, num_hidden_layers=3, bos_token_id=1, eos_token_id=2,
-                 rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+    wide = llama(
+        12,
+        vocab_size=277,
+        hidden_size=42,
+        intermediate_size=60,
+        num_attention_heads=6,
+        head_dim=10,
+        num_key_value_heads=2,
+        num_hidden_layers=3,
+        bos_token_id=1,
+        eos_token_id=2,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+    )
     folder = save_folder(out, "llama-head10-bf16", wide, "bfloat16")
     config_as_version_4(folder, "bfloat16")
-    mixed = llama(13, hidden_size=96, num_attention_heads=6, num_key_value_heads=2, intermediate_size=96,
-                  tie_word_embeddings=True)
-    save_gguf(out, "llama-mixed.gguf", mixed, MIXED, make_tokenizer("llama-bpe", 301, CHAT), "llama-bpe", CHAT)
+    mixed = llama(
+        13,
+        hidden_size=96,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        intermediate_size=96,
+        tie_word_embeddings=True,
+    )
+    save_gguf(
+        out,
+        "llama-mixed.gguf",
+        mixed,
+        MIXED,
+        make_tokenizer("llama-bpe", 301, CHAT),
+        "llama-bpe",
+        CHAT,
+    )
 
 
 def make_qwen2(out):
@@ -294,10 +392,24 @@ def make_qwen2(out):
     folder = save_folder(out, "qwen2-tied-f32", tied, tokenizer=tokenizer, special=CHAT)
     config_as_version_4(folder, "float32")
     sharded = qwen2(22, hidden_size=54, intermediate_size=70, tie_word_embeddings=False)
-    save_folder(out, "qwen2-sharded-f16", sharded, "float16", shard="60KB", tokenizer=tokenizer, special=CHAT)
+    save_folder(
+        out,
+        "qwen2-sharded-f16",
+        sharded,
+        "float16",
+        shard="60KB",
+        tokenizer=tokenizer,
+        special=CHAT,
+    )
     save_gguf(out, "qwen2-sharded-f16.gguf", sharded, dict.fromkeys(MIXED, "F16"))
-    mixed = qwen2(23, hidden_size=96, num_attention_heads=6, num_key_value_heads=2, intermediate_size=96,
-                  tie_word_embeddings=False)
+    mixed = qwen2(
+        23,
+        hidden_size=96,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        intermediate_size=96,
+        tie_word_embeddings=False,
+    )
     save_gguf(out, "qwen2-mixed-v2.gguf", mixed, MIXED, tokenizer, "qwen2", CHAT, version=2)
 
 

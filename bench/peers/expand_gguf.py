@@ -1,5 +1,5 @@
-"""Writes a GGUF file again with every tensor in float32: the same values, for engines that would compute
-with the quantised blocks in another way.
+"""Writes a GGUF file again with every tensor in float32: the same values, for engines that would
+compute with the quantised blocks in another way.
 
     python bench/peers/expand_gguf.py IN.gguf OUT.gguf
 """
@@ -19,6 +19,7 @@ ALIGNMENT = 32
 def settings_span(data):
     """Bytes [24, end) of the file: all settings, as they are."""
     from tools.oracle.gguf import _Cursor
+
     cursor = _Cursor(data)
     cursor.at = 24
     for _ in range(struct.unpack_from("<Q", data, 16)[0]):

@@ -1,6 +1,7 @@
-"""llama.cpp (through llama-cpp-python) as a peer: a process that scores ids on request (see peer.py).
+"""llama.cpp (through llama-cpp-python) as a peer: a process that scores ids on request (see
+peer.py).
 
-    python llama_peer.py MODEL.gguf [--threads 2] [--context 2048]
+python llama_peer.py MODEL.gguf [--threads 2] [--context 2048]
 """
 
 import argparse
@@ -25,9 +26,9 @@ def answer(model, request):
         begin = time.perf_counter()
         model.reset()
         model.eval(ids)
-        rows = log_softmax(model.scores[first:len(ids)])
+        rows = log_softmax(model.scores[first : len(ids)])
         if not request.get("rows"):
-            rows = rows[np.arange(len(ids) - 1 - first), ids[first + 1:]]
+            rows = rows[np.arange(len(ids) - 1 - first), ids[first + 1 :]]
         seconds += time.perf_counter() - begin
         result.append(rows)
     if request.get("out"):
@@ -41,8 +42,15 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--context", type=int, default=2048)
     args = parser.parse_args()
-    model = llama_cpp.Llama(model_path=args.model, n_ctx=args.context, n_batch=512, n_threads=args.threads,
-                            n_threads_batch=args.threads, logits_all=True, verbose=False)
+    model = llama_cpp.Llama(
+        model_path=args.model,
+        n_ctx=args.context,
+        n_batch=512,
+        n_threads=args.threads,
+        n_threads_batch=args.threads,
+        logits_all=True,
+        verbose=False,
+    )
     print(json.dumps({"ready": f"llama-cpp-python {llama_cpp.__version__}"}), flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(model, json.loads(line))), flush=True)

@@ -1,8 +1,9 @@
 """Talks to a peer: a long-lived process in its own Python environment that scores ids.
 
 One JSON object per line each way. Asked: {"sequences": [[ids]...], "first": row, "softmax":
-"own"|"float64", "rows": bool, "out": "file.npy"}; answered: {"seconds": s}. The file holds, sequence after
-sequence, the float64 log-probability of every token that rows first.. score; with "rows" whole rows.
+"own"|"float64", "rows": bool, "out": "file.npy"}; answered: {"seconds": s}. The file holds,
+sequence after sequence, the float64 log-probability of every token that rows first.. score; with
+"rows" whole rows.
 """
 
 import json
@@ -18,7 +19,8 @@ ENVIRONMENTS = HERE.parent.parent / ".cache" / "peers"
 
 
 def interpreter(name, given=None):
-    """The Python of a peer's environment: as given, or where setup.sh put it; None if it is not there."""
+    """The Python of a peer's environment: as given, or where setup.sh put it; None if it is not
+    there."""
     path = given or str(ENVIRONMENTS / name / "bin" / "python")
     module = {"transformers": "transformers", "llama": "llama_cpp"}[name]
     try:
@@ -31,8 +33,13 @@ def interpreter(name, given=None):
 class Peer:
     def __init__(self, python, script, *args):
         environment = dict(os.environ, OMP_NUM_THREADS="2", TQDM_DISABLE="1")
-        self.process = subprocess.Popen([python, str(HERE / script), *map(str, args)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True, env=environment)
+        self.process = subprocess.Popen(
+            [python, str(HERE / script), *map(str, args)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
         self.name = self._read()["ready"]
 
     def _read(self):

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes the Python environments of the peers in .cache/peers: `transformers` and `llama`.
-#   bench/peers/setup.sh [transformers] [llama]        both without an argument; about 3 GB, some minutes
+#   bench/peers/setup.sh [transformers] [llama]     both without an argument; about 3 GB
 # Says what it installs before it does, and does nothing where the environment works already.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -21,8 +21,8 @@ make_environment() {
 for peer in "${@:-all}"; do
     case $peer in
     transformers | all)
-        make_environment transformers transformers torch==2.13.0 transformers==5.24.0 accelerate==1.15.0 \
-            gguf==0.19.0 safetensors==0.8.0 tokenizers==0.23.3 numpy==2.4.6
+        make_environment transformers transformers torch==2.13.0 transformers==5.24.0 \
+            accelerate==1.15.0 gguf==0.19.0 safetensors==0.8.0 tokenizers==0.23.3 numpy==2.4.6
         ;;
     esac
     case $peer in

@@ -2,8 +2,8 @@
 
     python transformers_peer.py MODEL [--dtype float32|float64|bfloat16] [--threads 2]
 
-float64 here is float64 all through: transformers' own RMSNorm and eager softmax go through float32, and
-its cos and sin are off by an ulp of float32, so those three are replaced.
+float64 here is float64 all through: transformers' own RMSNorm and eager softmax go through
+float32, and its cos and sin are off by an ulp of float32, so those three are replaced.
 """
 
 import argparse
@@ -26,12 +26,15 @@ def load(path, dtype):
     else:
         where, name = os.path.split(os.path.abspath(path))
         config = transformers.AutoConfig.from_pretrained(where, gguf_file=name)
-        if config.model_type == "gpt2":   # its reader puts the context length under a name nobody reads
+        if (
+            config.model_type == "gpt2"
+        ):  # its reader puts the context length under a name nobody reads
             config.n_positions = config.n_ctx
         gguf = {"gguf_file": name, "config": config}
     dtype = getattr(torch, dtype)
-    model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=dtype, attn_implementation="sdpa",
-                                                              **gguf)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        where, dtype=dtype, attn_implementation="sdpa", **gguf
+    )
     return model.eval()
 
 
@@ -46,7 +49,8 @@ def _rope(self, x, position_ids):
 
 
 def make_exact(model):
-    """Replaces what transformers computes in float32 in a float64 model; sdpa is float64 already."""
+    """Replaces what transformers computes in float32 in a float64 model; sdpa is float64
+    already."""
     module = importlib.import_module(type(model).__module__)
     for name in dir(module):
         if name.endswith("RMSNorm"):
@@ -56,21 +60,21 @@ def make_exact(model):
     return model
 
 
-def logits_of(model, sequences, first, last):
-    """Logits of rows first to last-1 of each sequence; equal lengths go in one batch, as a user would."""
+def logits_of(model, sequences, first):
+    """Logits of the rows from `first` on; sequences of equal length go in one batch."""
     with torch.inference_mode():
         if len({len(ids) for ids in sequences}) == 1:
-            # a slice object would be nicer; an int keeps the last rows only, which is what skips the head
+            # the head is spared the rows before `first`
             keep = len(sequences[0]) - first
             out = model(torch.tensor(sequences), use_cache=False, logits_to_keep=keep).logits
-            return list(out[:, :last - first if last else None])
-        return [logits_of(model, [ids], first, last)[0] for ids in sequences]
+            return list(out)
+        return [logits_of(model, [ids], first)[0] for ids in sequences]
 
 
 def true_logprobs(logits, ids, first, softmax):
     """Of the tokens that rows first.. score; the last row scores nothing."""
-    targets = torch.tensor(ids[first + 1:])
-    logits = logits[:len(targets)]
+    targets = torch.tensor(ids[first + 1 :])
+    logits = logits[: len(targets)]
     if softmax == "float64":
         logits = logits.double()
     return torch.log_softmax(logits, -1).gather(1, targets[:, None])[:, 0].double()
@@ -80,7 +84,7 @@ def answer(model, request):
     sequences, first = request["sequences"], request.get("first", 0)
     begin = time.perf_counter()
     with torch.inference_mode():
-        logits = logits_of(model, sequences, first, 0)
+        logits = logits_of(model, sequences, first)
         if request.get("rows"):
             result = [torch.log_softmax(x.double(), -1) for x in logits]
         else:

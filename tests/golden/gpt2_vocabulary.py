@@ -1,4 +1,5 @@
-"""A random GPT-2 with the real GPT-2 vocabulary (50,257 tokens), built at test time, and its golden.
+"""A random GPT-2 with the real GPT-2 vocabulary (50,257 tokens), built at test time, and its
+golden.
 
     python tests/golden/gpt2_vocabulary.py --transformers-python P     makes gpt2-vocabulary.json
 
@@ -30,12 +31,28 @@ TEXTS = [
     "for (int i = 0; i < n; i++) {\n        total[i] += a[i] * b[i];   // sum\n}\n",
 ]
 CONFIG = {
-    "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": N_VOCAB, "n_positions": N_POSITIONS,
-    "n_ctx": N_POSITIONS, "n_embd": DIM, "n_head": N_HEADS, "n_layer": N_LAYERS, "layer_norm_epsilon": 1e-05,
-    "activation_function": "gelu_new", "bos_token_id": 50256, "eos_token_id": 50256, "initializer_range": 0.02,
-    "attn_pdrop": 0.1, "embd_pdrop": 0.1, "resid_pdrop": 0.1, "summary_activation": None,
-    "summary_first_dropout": 0.1, "summary_proj_to_labels": True, "summary_type": "cls_index",
-    "summary_use_proj": True, "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
+    "model_type": "gpt2",
+    "architectures": ["GPT2LMHeadModel"],
+    "vocab_size": N_VOCAB,
+    "n_positions": N_POSITIONS,
+    "n_ctx": N_POSITIONS,
+    "n_embd": DIM,
+    "n_head": N_HEADS,
+    "n_layer": N_LAYERS,
+    "layer_norm_epsilon": 1e-05,
+    "activation_function": "gelu_new",
+    "bos_token_id": 50256,
+    "eos_token_id": 50256,
+    "initializer_range": 0.02,
+    "attn_pdrop": 0.1,
+    "embd_pdrop": 0.1,
+    "resid_pdrop": 0.1,
+    "summary_activation": None,
+    "summary_first_dropout": 0.1,
+    "summary_proj_to_labels": True,
+    "summary_type": "cls_index",
+    "summary_use_proj": True,
+    "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
 }
 
 
@@ -44,8 +61,14 @@ def shapes():
     yield "wpe.weight", (N_POSITIONS, DIM)
     yield from ((f"ln_f.{part}", (DIM,)) for part in ("weight", "bias"))
     for i in range(N_LAYERS):
-        matrices = {"attn.c_attn": (DIM, 3 * DIM), "attn.c_proj": (DIM, DIM), "mlp.c_fc": (DIM, 4 * DIM),
-                    "mlp.c_proj": (4 * DIM, DIM), "ln_1": (DIM,), "ln_2": (DIM,)}
+        matrices = {
+            "attn.c_attn": (DIM, 3 * DIM),
+            "attn.c_proj": (DIM, DIM),
+            "mlp.c_fc": (DIM, 4 * DIM),
+            "mlp.c_proj": (4 * DIM, DIM),
+            "ln_1": (DIM,),
+            "ln_2": (DIM,),
+        }
         for name, shape in matrices.items():
             yield f"h.{i}.{name}.weight", shape
             yield f"h.{i}.{name}.bias", shape[-1:]
@@ -67,7 +90,11 @@ def weights():
 def write_safetensors(path, tensors):
     header, offset = {"__metadata__": {"format": "pt"}}, 0
     for name, value in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(value.shape), "data_offsets": [offset, offset + value.nbytes]}
+        header[name] = {
+            "dtype": "F32",
+            "shape": list(value.shape),
+            "data_offsets": [offset, offset + value.nbytes],
+        }
         offset += value.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -84,21 +111,45 @@ def write_tokenizer(folder, form):
         (folder / "vocab.json").write_text(vocab, encoding="utf-8")
         (folder / "merges.txt").write_text(merges, encoding="utf-8")
         return
-    end = {"id": 50256, "content": "<|endoftext|>", "single_word": False, "lstrip": False, "rstrip": False,
-           "normalized": True, "special": True}
+    end = {
+        "id": 50256,
+        "content": "<|endoftext|>",
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": True,
+        "special": True,
+    }
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     pairs = [line for line in merges.split("\n") if line and not line.startswith("#version")]
-    model = {"dropout": None, "unk_token": None, "continuing_subword_prefix": "", "end_of_word_suffix": "",
-             "fuse_unk": False, "vocab": json.loads(vocab), "merges": pairs}
-    tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [end], "normalizer": None,
-                 "pre_tokenizer": level, "post_processor": dict(level, add_prefix_space=True, trim_offsets=False),
-                 "decoder": dict(level, add_prefix_space=True), "model": model}
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8")
+    model = {
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": "",
+        "end_of_word_suffix": "",
+        "fuse_unk": False,
+        "vocab": json.loads(vocab),
+        "merges": pairs,
+    }
+    tokenizer = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [end],
+        "normalizer": None,
+        "pre_tokenizer": level,
+        "post_processor": dict(level, add_prefix_space=True, trim_offsets=False),
+        "decoder": dict(level, add_prefix_space=True),
+        "model": model,
+    }
+    (folder / "tokenizer.json").write_text(
+        json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8"
+    )
 
 
 def build(folder, prefix="", masks=False, form="vocab"):
-    """A folder as real checkpoints come: prefix "" or "transformer.", masks among the weights or not,
-    form "vocab" (vocab.json and merges.txt) or "json" (tokenizer.json)."""
+    """A folder as real checkpoints come: prefix "" or "transformer.", masks among the weights or
+    not, form "vocab" (vocab.json and merges.txt) or "json" (tokenizer.json)."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {prefix + name: value for name, value in weights()}
     for i in range(N_LAYERS if masks else 0):
@@ -120,13 +171,18 @@ def make_golden(python, version_of):
     sys.path[:0] = [str(ROOT), str(ROOT / "bench" / "peers")]
     from peer import Peer
     from tools import oracle
+
     with tempfile.TemporaryDirectory() as temporary:
         folder = build(pathlib.Path(temporary) / "gpt2")
-        out = subprocess.run([python, "-c", IDS, str(folder), json.dumps(TEXTS)], capture_output=True, check=True)
+        out = subprocess.run(
+            [python, "-c", IDS, str(folder), json.dumps(TEXTS)], capture_output=True, check=True
+        )
         sequences = json.loads(out.stdout)
         model = oracle.open_model(folder)
-        texts = [{"text": text, "ids": ids, "oracle": oracle.true_logprobs(model, ids).tolist()}
-                 for text, ids in zip(TEXTS, sequences)]
+        texts = [
+            {"text": text, "ids": ids, "oracle": oracle.true_logprobs(model, ids).tolist()}
+            for text, ids in zip(TEXTS, sequences)
+        ]
         for dtype in ("float64", "float32"):
             with Peer(python, "transformers_peer.py", folder, "--dtype", dtype) as peer:
                 version_of[dtype] = peer.name
@@ -144,9 +200,16 @@ def main():
     parser.add_argument("--transformers-python", required=True)
     versions = {}
     texts = make_golden(parser.parse_args().transformers_python, versions)
-    parts = ["{" + ",\n   ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in t.items()) + "}" for t in texts]
-    head = {"command": "python tests/golden/gpt2_vocabulary.py --transformers-python P", "seed": "PCG64 41",
-            "made_with": versions, "numpy": np.__version__}
+    parts = [
+        "{" + ",\n   ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in t.items()) + "}"
+        for t in texts
+    ]
+    head = {
+        "command": "python tests/golden/gpt2_vocabulary.py --transformers-python P",
+        "seed": "PCG64 41",
+        "made_with": versions,
+        "numpy": np.__version__,
+    }
     lines = ",\n ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in head.items())
     GOLDEN.write_text("{" + lines + ',\n "texts": [\n  ' + ",\n  ".join(parts) + "]}\n")
 

@@ -2,10 +2,11 @@
 
     python tests/golden/make_goldens.py [--transformers-python .cache/peers/transformers/bin/python]
 
-Each file holds ids (PCG64 seed 7), the float64 oracle's log-probabilities of the true tokens and of some
-candidates, the same from transformers in float64 and float32, and how far transformers' float32 pass (with
-a float64 softmax) lies from the oracle over all cells of all rows: the accuracy that nepit has to reach.
-It fails if the oracle and transformers float64 differ by more than 1e-11 in any cell.
+Each file holds ids (PCG64 seed 7), the float64 oracle's log-probabilities of the true tokens and
+of some candidates, the same from transformers in float64 and float32, and how far transformers'
+float32 pass (with a float64 softmax) lies from the oracle over all cells of all rows: the
+accuracy that nepit has to reach. It fails if the oracle and transformers float64 differ by more
+than 1e-11 in any cell.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from peer import Peer, interpreter  # noqa: E402
 from tools import oracle  # noqa: E402
 
 MODELS = ROOT / "tests" / "data" / "models"
-LENGTHS = (1, 2, 9, 33, 200)   # 200 passes a block of 128 keys and three pages of 64
+LENGTHS = (1, 2, 9, 33, 200)  # 200 passes a block of 128 keys and three pages of 64
 
 
 def sha256(path):
@@ -49,8 +50,14 @@ def golden(path, python):
     lengths = [n for n in LENGTHS if n <= model.n_context]
     sequences = [rng.integers(0, model.n_vocab, n).tolist() for n in lengths]
     ours = [oracle.rows(model, ids) for ids in sequences]
-    result = {"command": "python tests/golden/make_goldens.py", "seed": "PCG64 7", "model": path.name,
-              "sha256": sha256(path), "numpy": np.__version__, "n_vocab": model.n_vocab}
+    result = {
+        "command": "python tests/golden/make_goldens.py",
+        "seed": "PCG64 7",
+        "model": path.name,
+        "sha256": sha256(path),
+        "numpy": np.__version__,
+        "n_vocab": model.n_vocab,
+    }
     theirs = {}
     for dtype in ("float64", "float32"):
         with Peer(python, "transformers_peer.py", path, "--dtype", dtype) as peer:
@@ -63,18 +70,28 @@ def golden(path, python):
     for ids, rows, f64, f32 in zip(sequences, ours, theirs["float64"], theirs["float32"]):
         at = np.arange(len(ids) - 1), np.array(ids[1:], dtype=np.int64)
         candidates = rng.integers(0, model.n_vocab, 3).tolist()
-        result["sequences"].append({
-            "ids": ids, "oracle": rows[at].tolist(), "transformers_float64": f64[at].tolist(),
-            "transformers_float32": f32[at].astype(np.float32).astype(float).round(7).tolist(),
-            "candidates": candidates, "oracle_candidates": rows[:-1, candidates].tolist()})
-    print(f"{path.name}: float64 {worst:.1e}, float32 rms {result['transformers_float32']['rms']:.1e}")
+        result["sequences"].append(
+            {
+                "ids": ids,
+                "oracle": rows[at].tolist(),
+                "transformers_float64": f64[at].tolist(),
+                "transformers_float32": f32[at].astype(np.float32).astype(float).round(7).tolist(),
+                "candidates": candidates,
+                "oracle_candidates": rows[:-1, candidates].tolist(),
+            }
+        )
+    print(
+        f"{path.name}: float64 {worst:.1e}, float32 rms {result['transformers_float32']['rms']:.1e}"
+    )
     return result
 
 
 def dump(result):
     """One sequence's field per line: a diff shows what moved."""
     sequences = result.pop("sequences")
-    parts = [",\n   ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in s.items()) for s in sequences]
+    parts = [
+        ",\n   ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in s.items()) for s in sequences
+    ]
     head = ",\n ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in result.items())
     return "{" + head + ',\n "sequences": [\n  {' + "},\n  {".join(parts) + "}]}\n"
 

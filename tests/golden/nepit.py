@@ -1,4 +1,5 @@
-"""The command as the golden tests use it: `score`, `next` and `gather` on ids, answers as numpy arrays.
+"""The command as the golden tests use it: `score`, `next` and `gather` on ids, answers as numpy
+arrays.
 
 The command is $NEPIT, else the one in the build folder $NEPIT_BUILD ("build" if not set).
 """
@@ -42,8 +43,20 @@ def gather(model, ids, candidates, *arguments, start=0, **options):
     with tempfile.TemporaryDirectory() as folder:
         wanted, out = f"{folder}/wanted.npy", f"{folder}/out.npy"
         np.save(wanted, np.asarray(candidates, dtype=np.int32))
-        run("gather", model, "--ids", lines(ids), "--candidates", "@" + wanted, "--start", start, "-o", out,
-            *arguments, **options)
+        run(
+            "gather",
+            model,
+            "--ids",
+            lines(ids),
+            "--candidates",
+            "@" + wanted,
+            "--start",
+            start,
+            "-o",
+            out,
+            *arguments,
+            **options,
+        )
         return np.load(out)
 
 
@@ -58,9 +71,12 @@ def gather_many(model, requests, *arguments, **options):
 
 
 def every_cell(model, sequences, n_vocab, *arguments, **options):
-    """All log-probabilities of every scored row of each sequence: a list of float32 [n-1, n_vocab]."""
+    """All log-probabilities of every scored row of each sequence: a list of float32 [n-1,
+    n_vocab]."""
     everything = list(range(n_vocab))
-    requests = [{"id": f"s{i}", "token_ids": list(map(int, ids)), "prompt_logprob_token_ids": everything}
-                for i, ids in enumerate(sequences)]
+    requests = [
+        {"id": f"s{i}", "token_ids": list(map(int, ids)), "prompt_logprob_token_ids": everything}
+        for i, ids in enumerate(sequences)
+    ]
     found = gather_many(model, requests, *arguments, **options)
     return [found[f"s{i}"] for i in range(len(sequences))]

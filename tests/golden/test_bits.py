@@ -1,10 +1,11 @@
-"""One hash over all log-probabilities of a document, whatever the CPU level, the threads, the chunks and
-the company; and the committed hash of this numeric version, so that no bit changes in silence.
+"""One hash over all log-probabilities of a document, whatever the CPU level, the threads, the
+chunks and the company; and the committed hash of this numeric version, so that no bit changes in
+silence.
 
-bits.json: {numeric version: {model: SHA-256}}. A changed bit is a new numeric version: raise it in the
-code, then write the new hashes with
+bits.json: {numeric version: {model: SHA-256}}. A changed bit is a new numeric version: raise it
+in the code, then write the new hashes with
 
-    python tests/golden/test_bits.py          (it refuses to change those of a version that is there)
+    python tests/golden/test_bits.py     (it refuses to change those of a version that is there)
 """
 
 import hashlib
@@ -21,7 +22,11 @@ BITS = pathlib.Path(__file__).parent / "bits.json"
 LEVELS = ("ref", "avx2", "avx512")
 THREADS = (1, 2, 3, 5)
 CHUNKS = (1, 7, 16, 64, 512)
-FAMILIES = ("llama-mixed.gguf", "qwen2-sharded-f16", "gpt2-mixed.gguf")   # the full product of the axes
+FAMILIES = (
+    "llama-mixed.gguf",
+    "qwen2-sharded-f16",
+    "gpt2-mixed.gguf",
+)  # the full product of the axes
 NAMES = sorted(path.name for path in nepit.MODELS.iterdir())
 DEMO_NAME = nepit.DEMO.name
 
@@ -43,8 +48,9 @@ def digest(arrays):
 def hash_of(name, level="auto", threads=2, chunk=512):
     sequences, n_vocab = document(name)
     env = {"NEPIT_OVERSUBSCRIBE": 1, "NEPIT_CHUNK_ROWS": chunk}
-    cells = nepit.every_cell(nepit.MODELS / name, sequences, n_vocab, "--cpu", level, "--threads", threads,
-                             env=env)
+    cells = nepit.every_cell(
+        nepit.MODELS / name, sequences, n_vocab, "--cpu", level, "--threads", threads, env=env
+    )
     return digest(cells)
 
 
@@ -52,7 +58,9 @@ def hash_of_demo(level="auto", threads=2, chunk=512):
     """64 ids, all cells of the vocabulary."""
     ids = np.random.Generator(np.random.PCG64(64)).integers(0, 49152, 64).tolist()
     env = {"NEPIT_OVERSUBSCRIBE": 1, "NEPIT_CHUNK_ROWS": chunk}
-    return digest([nepit.gather(nepit.DEMO, ids, range(49152), "--cpu", level, "--threads", threads, env=env)])
+    return digest(
+        [nepit.gather(nepit.DEMO, ids, range(49152), "--cpu", level, "--threads", threads, env=env)]
+    )
 
 
 def numerics():
@@ -80,7 +88,9 @@ def need(level):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_bit_changed(name):
-    assert hash_of(name) == committed(name), f"{name}: other bits than numeric version {numerics()} gives"
+    assert hash_of(name) == committed(
+        name
+    ), f"{name}: other bits than numeric version {numerics()} gives"
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -95,12 +105,15 @@ def test_every_level(name, level):
 def test_product_of_levels_threads_chunks(name, level):
     need(level)
     for threads, chunk in itertools.product(THREADS, CHUNKS):
-        assert hash_of(name, level, threads, chunk) == committed(name), f"{threads} threads, chunks of {chunk}"
+        assert hash_of(name, level, threads, chunk) == committed(
+            name
+        ), f"{threads} threads, chunks of {chunk}"
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_any_order_and_company(name):   # C014, C016, C019, C037, C041
-    """Every sequence alone, all in some orders, in groups, twice, with others of other lengths between."""
+def test_any_order_and_company(name):  # C014, C016, C019, C037, C041
+    """Every sequence alone, all in some orders, in groups, twice, with others of other lengths
+    between."""
     sequences, n_vocab = document(name)
     path, everything = nepit.MODELS / name, list(range(n_vocab))
     alone = [nepit.gather(path, ids, everything) for ids in sequences]
@@ -108,10 +121,18 @@ def test_any_order_and_company(name):   # C014, C016, C019, C037, C041
     rng = np.random.Generator(np.random.PCG64(1))
     for chunk in (7, 64, 512):
         order = rng.permutation(np.repeat(np.arange(len(sequences)), 3))
-        requests = [{"id": f"r{j}", "token_ids": sequences[i], "prompt_logprob_token_ids": everything}
-                    for j, i in enumerate(order)]
-        requests += [{"id": f"x{j}", "token_ids": rng.integers(0, n_vocab, 3 + j).tolist(),
-                      "prompt_logprob_token_ids": everything} for j in range(5)]
+        requests = [
+            {"id": f"r{j}", "token_ids": sequences[i], "prompt_logprob_token_ids": everything}
+            for j, i in enumerate(order)
+        ]
+        requests += [
+            {
+                "id": f"x{j}",
+                "token_ids": rng.integers(0, n_vocab, 3 + j).tolist(),
+                "prompt_logprob_token_ids": everything,
+            }
+            for j in range(5)
+        ]
         rng.shuffle(requests)
         found = nepit.gather_many(path, requests, env={"NEPIT_CHUNK_ROWS": chunk})
         for j, i in enumerate(order):
@@ -119,19 +140,24 @@ def test_any_order_and_company(name):   # C014, C016, C019, C037, C041
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_one_prefix_many_ends(name):   # C011, C016, C124
+def test_one_prefix_many_ends(name):  # C011, C016, C124
     """Sequences with a common beginning have equal rows there, at every length around a chunk."""
     sequences, n_vocab = document(name)
     ids, everything = sequences[-1], list(range(n_vocab))
     whole = nepit.gather(nepit.MODELS / name, ids, everything)
     lengths = [n for n in (2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 193) if n <= len(ids)]
-    requests = [{"id": f"p{n}", "token_ids": ids[:n], "prompt_logprob_token_ids": everything} for n in lengths]
+    requests = [
+        {"id": f"p{n}", "token_ids": ids[:n], "prompt_logprob_token_ids": everything}
+        for n in lengths
+    ]
     found = nepit.gather_many(nepit.MODELS / name, requests, env={"NEPIT_CHUNK_ROWS": 16})
     for n in lengths:
-        assert found[f"p{n}"].tobytes() == whole[:n - 1].tobytes()
+        assert found[f"p{n}"].tobytes() == whole[: n - 1].tobytes()
 
 
-demo = pytest.mark.skipif(not nepit.DEMO.exists(), reason=f"models/{DEMO_NAME} is not here: ./run demo gets it")
+demo = pytest.mark.skipif(
+    not nepit.DEMO.exists(), reason=f"models/{DEMO_NAME} is not here: ./run demo gets it"
+)
 
 
 @demo
@@ -153,7 +179,9 @@ def write_bits():
     for name in NAMES + ([DEMO_NAME] if nepit.DEMO.exists() else []):
         found = hash_of_demo() if name == DEMO_NAME else hash_of(name)
         if known.setdefault(name, found) != found:
-            raise SystemExit(f"{name}: other bits, so it is another numeric version than {numerics()}")
+            raise SystemExit(
+                f"{name}: other bits, so it is another numeric version than {numerics()}"
+            )
     BITS.write_text(json.dumps(bits, indent=1, sort_keys=True) + "\n")
 
 

@@ -10,7 +10,7 @@ import nepit
 sys.path.insert(0, str(nepit.ROOT))
 from tools import accuracy  # noqa: E402
 
-RMS, MAX = 4.0e-6, 1e-4   # nats; transformers float32 with a float64 softmax: 5.8e-6, 5.6e-5
+RMS, MAX = 4.0e-6, 1e-4  # nats; transformers float32 with a float64 softmax: 5.8e-6, 5.6e-5
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def sequences():
     return [ids for _, ids in docs]
 
 
-def test_float64_agreement(sequences):   # C044
+def test_float64_agreement(sequences):  # C044
     found = accuracy.true_of_nepit(nepit.DEMO, sequences)
     rms, worst = accuracy.gap(found, accuracy.true_of_oracle(nepit.DEMO, sequences))
     print(f"{len(found)} tokens: rms {rms:.2e}, max {worst:.2e}")

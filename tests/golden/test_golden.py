@@ -1,7 +1,7 @@
 """Every tiny model against the float64 oracle: all cells of all rows, ranks, candidates, starts.
 
-The accuracy asked for is that of transformers in float32 with a float64 softmax on the same ids, plus the
-rounding of the answer to float32, which transformers' number does not have.
+The accuracy asked for is that of transformers in float32 with a float64 softmax on the same ids,
+plus the rounding of the answer to float32, which transformers' number does not have.
 """
 
 import json
@@ -16,11 +16,17 @@ import nepit
 sys.path.insert(0, str(nepit.ROOT))
 from tools import oracle  # noqa: E402
 
-GOLDENS = [path for path in sorted(pathlib.Path(__file__).parent.glob("*.json"))
-           if (nepit.MODELS / path.name.removesuffix(".json")).exists()]
+GOLDENS = [
+    path
+    for path in sorted(pathlib.Path(__file__).parent.glob("*.json"))
+    if (nepit.MODELS / path.name.removesuffix(".json")).exists()
+]
 NAMES = [path.name.removesuffix(".json") for path in GOLDENS]
-TWINS = [("llama-tied-f32", "llama-tied-f32.gguf"), ("gpt2-plain", "gpt2-plain.gguf"),
-         ("qwen2-sharded-f16", "qwen2-sharded-f16.gguf")]
+TWINS = [
+    ("llama-tied-f32", "llama-tied-f32.gguf"),
+    ("gpt2-plain", "gpt2-plain.gguf"),
+    ("qwen2-sharded-f16", "qwen2-sharded-f16.gguf"),
+]
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -47,7 +53,9 @@ def test_oracle_is_what_was_committed(case):
         at = np.arange(len(sequence["ids"]) - 1), np.array(sequence["ids"][1:])
         rows = sequence["rows"]
         assert np.abs(rows[at] - sequence["oracle"]).max() < 1e-11
-        assert np.abs(rows[:-1, sequence["candidates"]] - sequence["oracle_candidates"]).max() < 1e-11
+        assert (
+            np.abs(rows[:-1, sequence["candidates"]] - sequence["oracle_candidates"]).max() < 1e-11
+        )
         assert np.abs(rows[at] - sequence["transformers_float64"]).max() < 1e-11
 
 
@@ -68,7 +76,7 @@ def test_every_cell(case):
     assert rms <= bound["rms"]
 
 
-def test_score_is_the_row_before_and_the_first_is_null(case):   # C001
+def test_score_is_the_row_before_and_the_first_is_null(case):  # C001
     for sequence in scored(case):
         ids = sequence["ids"]
         answer = nepit.score(case["path"], ids)
@@ -81,7 +89,7 @@ def test_score_is_the_row_before_and_the_first_is_null(case):   # C001
         assert answer["total"] == pytest.approx(float(logprobs.astype(np.float64).sum()), abs=1e-12)
 
 
-def test_ranks(case):   # C061, C062
+def test_ranks(case):  # C061, C062
     """The rank of the answer's own order where no other logit is within rounding of the token's."""
     margin = 4 * case["transformers_float32"]["max"]
     for sequence in scored(case):
@@ -103,18 +111,30 @@ def test_one_token(case):
 
 def test_next_row(case):
     sequence = case["sequences"][-1]
-    answer = nepit.answers(nepit.run("next", case["path"], "--ids", nepit.lines(sequence["ids"]), "--top",
-                                     case["n_vocab"], "--json"))[0]
+    answer = nepit.answers(
+        nepit.run(
+            "next",
+            case["path"],
+            "--ids",
+            nepit.lines(sequence["ids"]),
+            "--top",
+            case["n_vocab"],
+            "--json",
+        )
+    )[0]
     row = sequence["rows"][-1]
     top = answer["top_logprobs"]
     assert [entry["rank"] for entry in top] == list(range(1, case["n_vocab"] + 1))
     found = np.empty_like(row)
     found[[entry["token_id"] for entry in top]] = [entry["logprob"] for entry in top]
-    assert np.abs(found - row).max() <= 2 * case["transformers_float32"]["max"] + rounding(row).max()
+    assert (
+        np.abs(found - row).max() <= 2 * case["transformers_float32"]["max"] + rounding(row).max()
+    )
 
 
 def test_candidates_flat_and_nested(case):
-    """Equal, bit for bit, to the same cells of the whole rows; -1 scores -inf; duplicates are allowed."""
+    """Equal, bit for bit, to the same cells of the whole rows; -1 scores -inf; duplicates are
+    allowed."""
     sequence = case["sequences"][2]
     ids, n_rows = sequence["ids"], len(sequence["ids"]) - 1
     cells = nepit.every_cell(case["path"], [ids], case["n_vocab"])[0]
@@ -122,20 +142,31 @@ def test_candidates_flat_and_nested(case):
     assert nepit.gather(case["path"], ids, flat).tobytes() == cells[:, flat].tobytes()
     rng = np.random.Generator(np.random.PCG64(3))
     nested = rng.integers(-1, case["n_vocab"], (n_rows, 5))
-    expected = np.where(nested < 0, -np.inf, np.take_along_axis(cells, np.maximum(nested, 0), axis=1))
+    expected = np.where(
+        nested < 0, -np.inf, np.take_along_axis(cells, np.maximum(nested, 0), axis=1)
+    )
     found = nepit.gather(case["path"], ids, nested)
     assert found.tobytes() == expected.astype(np.float32).tobytes()
 
 
-def test_every_start(case):   # C002
+def test_every_start(case):  # C002
     ids, candidates = case["sequences"][2]["ids"], case["sequences"][2]["candidates"]
     n = len(ids)
     cells = nepit.every_cell(case["path"], [ids], case["n_vocab"])[0][:, candidates]
     starts = range(n + 2)
-    requests = [{"id": f"{start}", "token_ids": ids, "start": start, "prompt_logprob_token_ids": candidates}
-                for start in starts]
-    nested = [{"id": f"n{start}", "token_ids": ids, "start": start,
-               "prompt_logprob_token_ids": [candidates] * (n - 1 - start)} for start in range(n - 1)]
+    requests = [
+        {"id": f"{start}", "token_ids": ids, "start": start, "prompt_logprob_token_ids": candidates}
+        for start in starts
+    ]
+    nested = [
+        {
+            "id": f"n{start}",
+            "token_ids": ids,
+            "start": start,
+            "prompt_logprob_token_ids": [candidates] * (n - 1 - start),
+        }
+        for start in range(n - 1)
+    ]
     found = nepit.gather_many(case["path"], requests + nested)
     for start in starts:
         assert found[f"{start}"].shape == (max(n - 1 - start, 0), len(candidates))
@@ -148,5 +179,7 @@ def test_every_start(case):   # C002
 def test_folder_and_gguf_of_equal_weights_give_equal_bits(one, other):
     golden = json.loads((pathlib.Path(__file__).parent / f"{one}.json").read_text())
     sequences = [s["ids"] for s in scored(golden)]
-    a, b = (nepit.every_cell(nepit.MODELS / name, sequences, golden["n_vocab"]) for name in (one, other))
+    a, b = (
+        nepit.every_cell(nepit.MODELS / name, sequences, golden["n_vocab"]) for name in (one, other)
+    )
     assert [x.tobytes() for x in a] == [x.tobytes() for x in b]

@@ -1,4 +1,5 @@
-"""GPT-2 from text to log-probability with its real vocabulary, in the forms that checkpoints come in."""
+"""GPT-2 from text to log-probability with its real vocabulary, in the forms that checkpoints come
+in."""
 
 import json
 
@@ -8,10 +9,12 @@ import pytest
 import gpt2_vocabulary as gpt2
 import nepit
 
-FORMS = {"plain": dict(prefix="", masks=False, form="vocab"),
-         "prefix and masks": dict(prefix="transformer.", masks=True, form="json"),
-         "masks alone": dict(prefix="", masks=True, form="json"),
-         "prefix alone": dict(prefix="transformer.", masks=False, form="vocab")}
+FORMS = {
+    "plain": dict(prefix="", masks=False, form="vocab"),
+    "prefix and masks": dict(prefix="transformer.", masks=True, form="json"),
+    "masks alone": dict(prefix="", masks=True, form="json"),
+    "prefix alone": dict(prefix="transformer.", masks=False, form="vocab"),
+}
 TEXTS = json.loads(gpt2.GOLDEN.read_text())["texts"]
 
 
@@ -23,9 +26,13 @@ def folder(request, tmp_path_factory):
 
 
 def test_ids_and_logprobs_of_texts(folder):
-    requests = "".join(json.dumps({"id": str(i), "prompt": t["text"]}) + "\n" for i, t in enumerate(TEXTS))
+    requests = "".join(
+        json.dumps({"id": str(i), "prompt": t["text"]}) + "\n" for i, t in enumerate(TEXTS)
+    )
     answers = nepit.answers(nepit.run("score", folder, "--jsonl", "-", "--json", text=requests))
-    worst_of_peer = max(np.abs(np.subtract(t["transformers_float32"], t["oracle"])).max() for t in TEXTS)
+    worst_of_peer = max(
+        np.abs(np.subtract(t["transformers_float32"], t["oracle"])).max() for t in TEXTS
+    )
     for answer, golden in zip(answers, TEXTS, strict=True):
         assert answer["token_ids"] == golden["ids"]
         difference = np.abs(np.subtract(answer["logprobs"][1:], golden["oracle"]))

@@ -1,7 +1,7 @@
 """The float64 oracle: what the log-probabilities of a model are, to about 1e-13 nats.
 
-Plain numpy, independent of the C code. Adding an architecture: one class (names of weights, `embed`,
-`layer`, `final_norm`) and its place in ARCHITECTURES.
+Plain numpy, independent of the C code. Adding an architecture: one class (names of weights,
+`embed`, `layer`, `final_norm`) and its place in ARCHITECTURES.
 
     model = oracle.open_model("models/x.gguf")       # or a folder with config.json and safetensors
     oracle.true_logprobs(model, ids)                 # [n-1], of every next token
@@ -39,10 +39,11 @@ def log_softmax(logits):
 
 
 def row_blocks(model, sequences, wanted):
-    """Yields log-probabilities [block, n_vocab] of the rows that `wanted` [all rows] marks, in order."""
+    """Yields log-probabilities [block, n_vocab] of the rows that `wanted` [all rows] marks, in
+    order."""
     hidden = model.hidden(sequences)[wanted]
     for first in range(0, len(hidden), BLOCK_ROWS):
-        yield log_softmax(model.logits(hidden[first:first + BLOCK_ROWS]))
+        yield log_softmax(model.logits(hidden[first : first + BLOCK_ROWS]))
 
 
 def rows(model, ids, start=0, stop=None):
@@ -79,8 +80,8 @@ def _cells(model, sequences, wanted, candidates):
     wanted[np.cumsum([len(ids) for ids in sequences]) - 1] = False
     out, first = np.empty(candidates.shape), 0
     for block in row_blocks(model, sequences, wanted):
-        asked = candidates[first:first + len(block)]
+        asked = candidates[first : first + len(block)]
         cells = np.take_along_axis(block, np.maximum(asked, 0), axis=1)
-        out[first:first + len(block)] = np.where(asked < 0, -np.inf, cells)
+        out[first : first + len(block)] = np.where(asked < 0, -np.inf, cells)
         first += len(block)
     return out

@@ -1,4 +1,7 @@
-"""python -m tools.oracle MODEL (--ids "1 2 3" | --ids-file F) [--candidates "4 5" | --rows] [-o OUT.npy]"""
+"""float64 log-probabilities of a list of ids.
+
+    python -m tools.oracle MODEL --ids "1 2 3"|--ids-file F [--candidates "4 5"|--rows] [-o O.npy]
+"""
 
 import argparse
 import sys
@@ -20,13 +23,19 @@ def read_file(path):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m tools.oracle", description="float64 log-probabilities")
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.oracle", description="float64 log-probabilities"
+    )
     parser.add_argument("model", help="a .gguf file or a folder with config.json and safetensors")
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--ids", help="ids separated by spaces or commas")
     given.add_argument("--ids-file", help="the same in a file, or a .npy of integers")
-    parser.add_argument("--candidates", help='ids "4 5", or a .npy [K] or [rows, K] with -1 as padding')
-    parser.add_argument("--start", type=int, default=0, help="first row (with --candidates or --rows)")
+    parser.add_argument(
+        "--candidates", help='ids "4 5", or a .npy [K] or [rows, K] with -1 as padding'
+    )
+    parser.add_argument(
+        "--start", type=int, default=0, help="first row (with --candidates or --rows)"
+    )
     parser.add_argument("--rows", action="store_true", help="whole rows, the next token's too")
     parser.add_argument("-o", "--output", help=".npy file, float64; else printed, one row per line")
     args = parser.parse_args()

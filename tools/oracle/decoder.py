@@ -1,8 +1,8 @@
 """What the architectures share: attention, norms and the pass over the layers, all in float64.
 
-Weights are kept in float32, which holds every stored type exactly, and widened layer by layer; rows go
-through attention and the head in blocks. So memory is the float32 model, one layer in float64, and two
-blocks of rows.
+Weights are kept in float32, which holds every stored type exactly, and widened layer by layer;
+rows go through attention and the head in blocks. So memory is the float32 model, one layer in
+float64, and two blocks of rows.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -32,14 +32,14 @@ def gelu_tanh(x):
 
 
 def attention(q, k, v, lengths):
-    """Causal attention in sequences of `lengths` that lie one after another: q [n, heads, d], k and v
-    [n, kv_heads, d] -> [n, heads * d]."""
+    """Causal attention in sequences of `lengths` that lie one after another: q [n, heads, d], k
+    and v [n, kv_heads, d] -> [n, heads * d]."""
     n, n_heads, d = q.shape
     group = n_heads // k.shape[1]
     out = np.empty_like(q)
 
     def part(job):
-        begin, first, last, h = job   # rows first to last of the sequence that begins at row begin
+        begin, first, last, h = job  # rows first to last of the sequence that begins at row begin
         scores = q[first:last, h] @ k[begin:last, h // group].T
         scores *= d**-0.5
         scores[np.arange(begin, last) > np.arange(first, last)[:, None]] = -np.inf
@@ -49,23 +49,27 @@ def attention(q, k, v, lengths):
         out[first:last, h] = mixed / scores.sum(axis=1, keepdims=True)
 
     ends = np.cumsum(lengths)
-    jobs = [(end - length, first, min(first + BLOCK_ROWS, end), h) for end, length in zip(ends, lengths)
-            for first in range(end - length, end, BLOCK_ROWS) for h in range(n_heads)]
+    jobs = [
+        (end - length, first, min(first + BLOCK_ROWS, end), h)
+        for end, length in zip(ends, lengths)
+        for first in range(end - length, end, BLOCK_ROWS)
+        for h in range(n_heads)
+    ]
     list(_threads.map(part, jobs))
     return out.reshape(n, -1)
 
 
 class Decoder:
-    """A decoder of n_layers layers. A subclass reads its settings in __init__ (n_vocab, n_layers, n_heads,
-    ... ) and names its weights; `layer` and `embed` are its arithmetic.
+    """A decoder of n_layers layers. A subclass reads its settings in __init__ (n_vocab, n_layers,
+    n_heads, ... ) and names its weights; `layer` and `embed` are its arithmetic.
 
     names: {own name: (GGUF name, safetensors name)}, "{i}" standing for the layer.
     ignored: endings of tensor names that carry no weights (buffers of old checkpoints).
     """
 
-    architectures = ()   # as config.json ("model_type") and GGUF ("general.architecture") call it
+    architectures = ()  # as config.json ("model_type") and GGUF ("general.architecture") call it
     names = {}
-    tied = False         # what config.json means when it does not say
+    tied = False  # what config.json means when it does not say
     ignored = (".rotary_emb.inv_freq",)
 
     def __init__(self, source):
@@ -113,7 +117,8 @@ class Decoder:
         return y if bias is None else y + self.weight(bias, i).astype(np.float64)
 
     def hidden(self, sequences):
-        """Final hidden rows, after the last norm, of all sequences one after another: [rows, dim]."""
+        """Final hidden rows, after the last norm, of all sequences one after another: [rows,
+        dim]."""
         lengths = [len(ids) for ids in sequences]
         if min(lengths) < 1 or max(lengths) > self.n_context:
             raise ValueError(f"{lengths} tokens; the context holds {self.n_context}")

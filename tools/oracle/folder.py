@@ -35,7 +35,7 @@ class Folder:
     def _open(self, path):
         data = np.memmap(path, np.uint8, "r")
         n = int(data[:8].view("<u8")[0])
-        header = json.loads(bytes(data[8:8 + n]))
+        header = json.loads(bytes(data[8 : 8 + n]))
         header.pop("__metadata__", None)
         for name, entry in header.items():
             begin, end = entry["data_offsets"]
@@ -45,7 +45,9 @@ class Folder:
     def read(self, name):
         data, begin, end, dtype = self._where[name]
         if dtype not in _CONVERT:
-            raise ValueError(f"{self.path}: {name} has type {dtype}, not one of {' '.join(_CONVERT)}")
+            raise ValueError(
+                f"{self.path}: {name} has type {dtype}, not one of {' '.join(_CONVERT)}"
+            )
         n_bytes, convert = _CONVERT[dtype]
         shape = self.tensors[name]
         if end - begin != n_bytes * int(np.prod(shape, dtype=np.int64)):

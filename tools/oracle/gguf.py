@@ -1,7 +1,7 @@
 """GGUF version 2 and 3 (little-endian): settings and tensors, read with numpy alone.
 
-Layout: magic, version, n_tensors, n_settings, the settings, the tensor list (name, dimensions fastest
-first, type, offset), padding to `general.alignment`, then the data.
+Layout: magic, version, n_tensors, n_settings, the settings, the tensor list (name, dimensions
+fastest first, type, offset), padding to `general.alignment`, then the data.
 """
 
 import struct
@@ -9,7 +9,19 @@ import struct
 import numpy as np
 
 # setting type number -> struct code; 7 is bool, 8 string, 9 array
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_SCALARS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
 
 
 def _f16(bytes_):
@@ -27,8 +39,9 @@ def _fifth_bits(qh):
     return ((bits >> np.arange(32, dtype=np.uint32)) & 1).astype(np.uint8) << 4
 
 
-# Each takes blocks [n, bytes] and gives float32 [n, elements]: one rounding per written operation. All
-# the products are exact (11 bits by at most 8), so only the addition of a minimum rounds.
+# Each takes blocks [n, bytes] and gives float32 [n, elements]: one rounding per written
+# operation. All the products are exact (11 bits by at most 8), so only the addition of a minimum
+# rounds.
 def _q4_0(b):
     return (_nibbles(b[:, 2:]).astype(np.float32) - 8) * _f16(b[:, :2])
 
@@ -79,7 +92,7 @@ class _Cursor:
 
     def string(self):
         n = self.take("Q")
-        text = bytes(self.data[self.at:self.at + n])
+        text = bytes(self.data[self.at : self.at + n])
         if len(text) != n:
             raise ValueError(f"string of {n} bytes at {self.at} runs past the end")
         self.at += n
@@ -130,11 +143,15 @@ class Gguf:
     def read(self, name):
         kind, offset = self._where[name]
         if kind not in TYPES:
-            raise ValueError(f"{self.path}: {name} has type {kind}, not one of "
-                             + " ".join(t[0] for t in TYPES.values()))
+            raise ValueError(
+                f"{self.path}: {name} has type {kind}, not one of "
+                + " ".join(t[0] for t in TYPES.values())
+            )
         _, elements, n_bytes, convert = TYPES[kind]
         shape = self.tensors[name]
         n_blocks = int(np.prod(shape, dtype=np.int64)) // elements
         begin = self._begin + offset
-        blocks = np.asarray(self._data[begin:begin + n_blocks * n_bytes]).reshape(n_blocks, n_bytes)
+        blocks = np.asarray(self._data[begin : begin + n_blocks * n_bytes]).reshape(
+            n_blocks, n_bytes
+        )
         return convert(blocks).reshape(shape)

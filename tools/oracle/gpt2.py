@@ -8,7 +8,7 @@ from .decoder import Decoder, attention, gelu_tanh, layer_norm
 class Gpt2(Decoder):
     architectures = ("gpt2",)
     tied = True
-    ignored = (".attn.bias", ".attn.masked_bias")   # the causal mask of old checkpoints
+    ignored = (".attn.bias", ".attn.masked_bias")  # the causal mask of old checkpoints
     names = {
         "embedding": ("token_embd.weight", "wte.weight"),
         "positions": ("position_embd.weight", "wpe.weight"),

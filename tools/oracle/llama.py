@@ -8,7 +8,7 @@ from .decoder import Decoder, attention, rms_norm, silu
 
 class Llama(Decoder):
     architectures = ("llama",)
-    permuted = True   # GGUF stores the rows of Q and K so that rotated pairs lie side by side
+    permuted = True  # GGUF stores the rows of Q and K so that rotated pairs lie side by side
     names = {
         "embedding": ("token_embd.weight", "model.embed_tokens.weight"),
         "head": ("output.weight", "lm_head.weight"),
@@ -33,10 +33,14 @@ class Llama(Decoder):
         self.n_layers = int(self.setting("block_count", "num_hidden_layers"))
         self.dim = int(self.setting("embedding_length", "hidden_size"))
         self.n_heads = int(self.setting("attention.head_count", "num_attention_heads"))
-        self.n_kv_heads = int(self.setting("attention.head_count_kv", "num_key_value_heads", self.n_heads))
+        self.n_kv_heads = int(
+            self.setting("attention.head_count_kv", "num_key_value_heads", self.n_heads)
+        )
         self.n_context = int(self.setting("context_length", "max_position_embeddings"))
         self.eps = float(self.setting("attention.layer_norm_rms_epsilon", "rms_norm_eps"))
-        self.head_dim = int(self.setting("attention.key_length", "head_dim", self.dim // self.n_heads))
+        self.head_dim = int(
+            self.setting("attention.key_length", "head_dim", self.dim // self.n_heads)
+        )
         self.theta = self._theta()
         self._refuse()
         self.n_vocab = source.tensors[self.tensor_name("embedding")][0]
@@ -44,7 +48,9 @@ class Llama(Decoder):
     def _theta(self):
         """transformers 5 keeps rope_theta inside rope_parameters, 4 at the top."""
         nested = self.source.settings.get("rope_parameters") or {}
-        return float(nested.get("rope_theta") or self.setting("rope.freq_base", "rope_theta", 10000.0))
+        return float(
+            nested.get("rope_theta") or self.setting("rope.freq_base", "rope_theta", 10000.0)
+        )
 
     def _refuse(self):
         settings = self.source.settings
