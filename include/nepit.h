@@ -147,8 +147,8 @@ typedef struct np_tokens {
     size_t *begin, *end; /* [n_tokens] byte offsets in the text as given */
 } np_tokens;
 
-/* Encodes n_bytes of text. Bytes that are not UTF-8 are kept as they are; a byte that the vocabulary
- * has no token for is an error with its offset (SmolLM2 lacks 21, 0xff among them), never dropped.
+/* Encodes n_bytes of text. Bytes that are not UTF-8 are kept as they are; a byte for which the
+ * vocabulary has no token (SmolLM2 lacks 21, 0xff is one) is an error with its offset.
  * add_special: BOS and EOS as the tokenizer itself adds them (NP_DEFAULT, NP_YES) or none (NP_NO).
  * parse_special: whether "<|im_end|>" in the text is that token (NP_DEFAULT, NP_YES) or plain text.
  * Limit: 1 GiB of text. out is freed by np_tokens_free. Errors: NP_EUNSUPPORTED (the model has no
