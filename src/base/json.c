@@ -4,6 +4,8 @@
  */
 #include "base/json.h"
 
+#include "base/utf8.h"
+
 #include <inttypes.h>
 #include <math.h>
 
@@ -32,30 +34,6 @@ void json_end(struct json *json, char bracket)
     buf_push(json->out, &bracket, 1);
     json->need_comma = true;
     json->depth--;
-}
-
-/* The well-formed characters by their first byte, up to `last`: length, and the range of the second
- * byte, which shuts out overlong forms, surrogates and what lies above U+10FFFF (Unicode, table
- * 3-7). */
-static const struct utf8_form {
-    unsigned char last, low, high;
-    int n_bytes;
-} utf8_forms[] = {{0x7F, 0, 0, 1},       {0xC1, 0, 0, -1},      {0xDF, 0x80, 0xBF, 2},
-                  {0xE0, 0xA0, 0xBF, 3}, {0xEC, 0x80, 0xBF, 3}, {0xED, 0x80, 0x9F, 3},
-                  {0xEF, 0x80, 0xBF, 3}, {0xF0, 0x90, 0xBF, 4}, {0xF3, 0x80, 0xBF, 4},
-                  {0xF4, 0x80, 0x8F, 4}, {0xFF, 0, 0, -1}};
-
-/* Length of the well-formed UTF-8 character at `at`; or, negated, of the bytes to replace as one:
- * the longest start of a character, as Unicode recommends and Python does. */
-static int utf8_length(const unsigned char *at, size_t left)
-{
-    const struct utf8_form *form = utf8_forms;
-    while (at[0] > form->last) form++;
-    for (int i = 1; i < form->n_bytes; i++) {
-        unsigned char low = i == 1 ? form->low : 0x80, high = i == 1 ? form->high : 0xBF;
-        if ((size_t)i >= left || at[i] < low || at[i] > high) return -i;
-    }
-    return form->n_bytes;
 }
 
 static void json_escape(struct buf *out, unsigned char byte)

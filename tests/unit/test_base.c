@@ -393,6 +393,28 @@ static void errors_are_cut_not_overrun(void **state)
     assert_int_equal(strlen(np_error_line(&err, line, sizeof line)), sizeof line - 1);
 }
 
+/* What is cited may be any bytes; the texts are UTF-8 all the same, and the line is one line. */
+static void errors_are_utf8_in_one_line(void **state)
+{
+    np_error err;
+    char line[700], text[400];
+    error_set(&err, NP_EFORMAT, "caf\xe9.gguf", NO_OFFSET, "no \xff\xfe, \xc3\xa9\xe2\x82");
+    error_given(&err, NP_EFORMAT, "a\nb\x7f\xed\xa0\x80");
+    assert_string_equal(err.where, "caf?.gguf");
+    assert_string_equal(err.message, "no ??, \xc3\xa9??");
+    assert_string_equal(err.given, "a\nb\x7f???");
+    assert_string_equal(np_error_line(&err, line, sizeof line),
+                        "no ??, \xc3\xa9??: a\\x0ab\\x7f??? (caf?.gguf)");
+    assert_string_equal(np_error_line(&err, line, 15), "no ??, \xc3\xa9??: a");
+    for (size_t i = 0; i + 1 < sizeof text; i += 3) memcpy(text + i, "\xe2\x82\xac", 3);
+    text[sizeof text - 1] = 0;
+    error_set(&err, NP_EIO, text, 1, "%s", text);
+    error_given(&err, NP_EIO, "x%s", text);
+    assert_int_equal(strlen(err.message), sizeof err.message - 2); /* 319 = 106 * 3 + 1 */
+    assert_int_equal(strlen(err.where), sizeof err.where - 3);     /* 191 = 63 * 3 + 2 */
+    assert_int_equal(strlen(err.given), sizeof err.given - 3);     /* 63 = 1 + 20 * 3 + 2 */
+}
+
 static void cpu_is_chosen(void **state)
 {
     enum cpu_level highest = cpu_detect(), level;
@@ -458,6 +480,7 @@ int main(void)
         cmocka_unit_test(file_is_read_whole),
         cmocka_unit_test(errors_make_one_line),
         cmocka_unit_test(errors_are_cut_not_overrun),
+        cmocka_unit_test(errors_are_utf8_in_one_line),
         cmocka_unit_test(cpu_is_chosen),
         cmocka_unit_test(cpu_detection_agrees),
     };
