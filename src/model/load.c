@@ -150,7 +150,7 @@ static np_status load_vector(struct loader *loader, float **place, np_error *err
 
 static np_status shape_error(const struct tensor *tensor, const char *expected, np_error *err)
 {
-    char given[64];
+    char given[64] = "";
     size_t n = 0;
     for (int i = 0; i < tensor->n_dims && n < sizeof given; i++)
         n += (size_t)snprintf(given + n, sizeof given - n, "%s%llu", i ? ", " : "",
@@ -186,29 +186,47 @@ static np_status check_tensor(const struct loader *loader, np_error *err)
     return NP_OK;
 }
 
-static np_status load_weight(struct loader *loader, const struct weight *weight, size_t layer,
+/* Sets the loader on a weight and checks its tensor; no tensor where an optional one is missing. */
+static np_status take_weight(struct loader *loader, const struct weight *weight, size_t layer,
                              np_error *err)
 {
-    struct model *model = loader->model;
     bool gguf = modelfile_container(loader->file) == CONTAINER_GGUF;
     const char *pattern = gguf ? weight->gguf : weight->hf;
-    void *base = strstr(pattern, "%zu") ? (void *)&model->layers[layer] : (void *)model;
-    void *place = (char *)base + weight->place;
-    loader->tensor = weight_find(loader->file, loader->arch, weight, layer);
-    if (!loader->tensor) {
-        if (weight->flags & WEIGHT_OPTIONAL) return NP_OK;
-        return error_set(err, NP_EFORMAT, pattern, NO_OFFSET,
-                         "the tensor is missing (of layer %zu, where the name has one)", layer);
-    }
     loader->weight = weight;
     loader->flags = weight->flags & ~(gguf ? WEIGHT_TRANSPOSED : WEIGHT_PERMUTED);
     loader->row0 = loader->extents[weight->row0];
     loader->rows = loader->extents[weight->rows];
     loader->cols = loader->extents[weight->cols];
+    loader->tensor = weight_find(loader->file, loader->arch, weight, layer);
+    if (loader->tensor) return check_tensor(loader, err);
+    if (weight->flags & WEIGHT_OPTIONAL) return NP_OK;
+    return error_set(err, NP_EFORMAT, pattern, NO_OFFSET,
+                     "the tensor is missing (of layer %zu, where the name has one)", layer);
+}
+
+/* All tensors against the settings: only then are the settings worth their memory. */
+static np_status check_weights(struct loader *loader, size_t n_layers, np_error *err)
+{
+    const struct architecture *arch = loader->arch;
+    for (const struct weight *w = arch->weights; w->hf; w++) TRY(take_weight(loader, w, 0, err));
+    for (size_t i = 0; i < n_layers; i++)
+        for (const struct weight *w = arch->layer_weights; w->hf; w++)
+            TRY(take_weight(loader, w, i, err));
+    return NP_OK;
+}
+
+static np_status load_weight(struct loader *loader, const struct weight *weight, size_t layer,
+                             np_error *err)
+{
+    struct model *model = loader->model;
+    bool of_layer = strstr(weight->hf, "%zu");
+    char *base = of_layer ? (char *)&model->layers[layer] : (char *)model;
+    TRY(take_weight(loader, weight, layer, err));
+    if (!loader->tensor) return NP_OK;
+    void *place = base + weight->place;
     loader->matrix = place;
     loader->used[loader->n_used++] = loader->tensor;
     model->n_parameters += loader->tensor->n_elements;
-    TRY(check_tensor(loader, err));
     return weight->kind == WEIGHT_MATRIX ? load_matrix(loader, err)
                                          : load_vector(loader, place, err);
 }
@@ -314,6 +332,7 @@ np_status model_load(const struct modelfile *file, const struct model_config *co
     loader.arch = architecture_of(file, err);
     if (!loader.arch) return err ? err->status : NP_EUNSUPPORTED;
     extents_of(config, loader.extents);
+    TRY(check_weights(&loader, config->n_layers, err));
     size_t max_cols = config->ffn_dim;
     if (max_cols < config->dim) max_cols = config->dim;
     if (max_cols < loader.extents[X_Q]) max_cols = loader.extents[X_Q];

@@ -159,6 +159,38 @@ static void C064_nan_weight_is_named(void **state)
     rmdir(folder);
 }
 
+/* A copy of a GGUF in which one vector has lost its only dimension. */
+static void a_scalar_in_place_of_a_vector(void **state)
+{
+    static const char name[] = "output_norm.weight";
+    char path[] = "/tmp/nepit-test-XXXXXX", *bytes, zeros[64] = {0};
+    size_t n_bytes;
+    np_error err;
+    assert_int_equal(file_read_all(TINY("llama-mixed.gguf"), 1u << 24, &bytes, &n_bytes, &err),
+                     NP_OK);
+    char *n_dims = (char *)memmem(bytes, n_bytes, name, sizeof name - 1) + sizeof name - 1;
+    memset(n_dims, 0, 4);
+    memmove(n_dims + 4, n_dims + 12, n_bytes - (size_t)(n_dims + 12 - bytes));
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, bytes, n_bytes - 8), (ssize_t)n_bytes - 8);
+    assert_int_equal(write(fd, zeros, sizeof zeros), sizeof zeros);
+    close(fd);
+    mem_free(bytes);
+    refuses(path, NP_EFORMAT, "]: [] (output_norm.weight)");
+    unlink(path);
+}
+
+/* Settings that no tensor backs cost no memory: the tensor is named, whatever the sizes come to. */
+static void sizes_are_checked_before_memory_is_taken(void **state)
+{
+    static const char sizes[] = "\"hidden_size\": 36,\n  \"initializer_range\": 0.02,\n"
+                                "  \"intermediate_size\": 52";
+    refuses_config(TINY("llama-tied-f32"), sizes,
+                   "\"hidden_size\": 1048576, \"intermediate_size\": 4194304", NP_EFORMAT,
+                   "[301, 36] (model.embed_tokens.weight)");
+}
+
 static void memory_is_planned_first(void **state)
 {
     np_model_options options = {.max_memory = 1000};
@@ -213,6 +245,8 @@ int main(void)
         cmocka_unit_test(C174_head_or_tie),
         cmocka_unit_test(shapes_and_numbers),
         cmocka_unit_test(C064_nan_weight_is_named),
+        cmocka_unit_test(a_scalar_in_place_of_a_vector),
+        cmocka_unit_test(sizes_are_checked_before_memory_is_taken),
         cmocka_unit_test(memory_is_planned_first),
         cmocka_unit_test(no_such_file),
         cmocka_unit_test(failing_allocations),
