@@ -17,6 +17,7 @@
 
 #define MAX_JOURNAL_BYTES ((size_t)1 << 32)
 enum { MAX_KEY_BYTES = 200 };
+#define MAX_SIDE INT32_MAX /* rows, and ids of a row; the bytes of a part then fit in 64 bits */
 
 struct entry {
     uint64_t number, hash, n_rows, width, start;
@@ -108,6 +109,15 @@ static np_status add_entry(struct parts *parts, struct entry entry, const char *
     return NP_OK;
 }
 
+/* The name in the archive, which other programs may use as a file name. */
+static bool good_key(const char *key)
+{
+    bool good = key[0] != 0 && key[0] != '.' && strlen(key) <= MAX_KEY_BYTES;
+    for (const unsigned char *at = (const unsigned char *)key; *at; at++)
+        good = good && *at >= 32 && *at != 127 && *at != '/' && *at != '\\';
+    return good;
+}
+
 /* ---- the journal -------------------------------------------------------------------------- */
 
 static np_status fault(const char *path, np_error *err)
@@ -139,7 +149,8 @@ static np_status read_entry(struct parts *parts, const char *line, size_t n_byte
         json_unpack(object, "{s:I, s:I, s:I, s:I, s:I, s:b, s:s}", "number", &number, "hash", &hash,
                     "rows", &rows, "width", &width, "start", &start, "tail", &tail, "key",
                     &key) != 0 ||
-        number < 0 || rows < 0 || width < 0 || start < 0) {
+        number < 0 || rows < 0 || width < 0 || start < 0 || rows > MAX_SIDE || width > MAX_SIDE ||
+        !good_key(key) || find_key(parts, key) || find_number(parts, (uint64_t)number)) {
         json_decref(object);
         return other_run(parts, "not a journal of this program", err);
     }
@@ -255,7 +266,6 @@ bool parts_have(const struct parts *parts, struct question *question)
     return false;
 }
 
-/* The name in the archive, which other programs may use as a file name. */
 static np_status make_key(const struct parts *parts, const struct question *question, char *key,
                           np_error *err)
 {
@@ -266,10 +276,7 @@ static np_status make_key(const struct parts *parts, const struct question *ques
                          MAX_KEY_BYTES);
     else
         snprintf(key, MAX_KEY_BYTES + 1, "%s", question->id);
-    bool good = key[0] != 0 && key[0] != '.';
-    for (const unsigned char *at = (const unsigned char *)key; *at; at++)
-        good = good && *at >= 32 && *at != 127 && *at != '/' && *at != '\\';
-    if (!good) {
+    if (!good_key(key)) {
         error_set(err, NP_EINPUT, "id", NO_OFFSET,
                   "cannot name an array: no slash, no control byte, no dot in front, not empty");
         return error_given(err, NP_EINPUT, "%.60s", key);

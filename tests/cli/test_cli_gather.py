@@ -354,6 +354,32 @@ def test_a_broken_journal_is_refused(tmp_path):
     assert "parts of another" in refused(*arguments, text=lines(REQUESTS))
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"rows": 2**63 - 1},
+        {"rows": 2**61, "width": 1},
+        {"rows": 1, "width": 2**62 - 1},
+        {"key": "../../x"},
+        {"key": ""},
+        {"key": "x" * 300},
+        {"key": "1"},
+        {"number": 1},
+    ],
+)
+def test_a_journal_that_lies_is_refused(tmp_path, changed):
+    """No read outside of a part, no foreign name and no name twice in the archive."""
+    out = tmp_path / "out.npz"
+    requests = [{k: v for k, v in request.items() if k != "id"} for request in REQUESTS[:2]]
+    journal = interrupted(out, requests)
+    identity, first, second = journal.read_text().splitlines()
+    entry = json.dumps({**json.loads(first), **changed})
+    journal.write_text("\n".join([identity, entry, second, ""]))
+    arguments = ["gather", "--jsonl", "-", "-o", out, "--resume"]
+    assert "not a journal" in refused(*arguments, text=lines(requests))
+    assert not out.exists()
+
+
 def test_a_missing_part_is_named(tmp_path):
     out = tmp_path / "out.npz"
     journal = interrupted(out, REQUESTS[:2])
