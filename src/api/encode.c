@@ -10,12 +10,23 @@ static np_status need_tokenizer(const np_model *model, np_error *err)
                      "the model has no tokenizer: give token ids instead of text");
 }
 
+/* What the caller's enums may hold. */
+static np_status check_choice(const char *where, int given, int highest, np_error *err)
+{
+    if (given >= 0 && given <= highest) return NP_OK;
+    error_set(err, NP_EINPUT, where, NO_OFFSET, "must be 0 to %d", highest);
+    return error_given(err, NP_EINPUT, "%d", given);
+}
+
 np_status encode_request(const np_model *model, const np_request *request, struct encoding *out,
                          np_error *err)
 {
     bool add = request->add_special != NP_NO, parse = request->parse_special != NP_NO;
     bool bos = request->condition == NP_CONDITION_BOS;
     memset(out, 0, sizeof *out);
+    TRY(check_choice("condition", (int)request->condition, NP_CONDITION_NONE, err));
+    TRY(check_choice("add_special", (int)request->add_special, NP_NO, err));
+    TRY(check_choice("parse_special", (int)request->parse_special, NP_NO, err));
     TRY(need_tokenizer(model, err));
     if (request->condition != NP_CONDITION_DEFAULT) {
         if (request->add_special != NP_DEFAULT)

@@ -40,6 +40,7 @@ static np_status take_ids(const np_engine *engine, const np_request *request, np
     }
     size_t n = request->n_tokens;
     result->n_tokens = n;
+    if (n > engine_n_context(engine->engine)) return NP_OK; /* plan_init refuses them, unread */
     result->token_ids = arena_push_array(arena, n, sizeof(int32_t));
     if (!result->token_ids) return error_nomem(err, "token ids", n * sizeof(int32_t));
     memcpy(result->token_ids, request->token_ids, n * sizeof(int32_t));
