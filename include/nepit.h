@@ -187,7 +187,8 @@ NP_API np_status np_engine_open(np_model *model, const np_engine_options *option
 NP_API void np_engine_close(np_engine *engine);
 
 /* Ends the running call soon (within a layer of one forward pass): requests that are not done fail
- * with NP_ECANCELLED, those that are done stay. The next call works again. Async-signal-safe. */
+ * with NP_ECANCELLED, those that are done stay. The next call works again. With no call running it
+ * ends the next one, so that a signal just before a call is not lost. Async-signal-safe. */
 NP_API void np_engine_cancel(np_engine *engine);
 
 /* ---- requests ---------------------------------------------------------------------------------

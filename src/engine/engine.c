@@ -126,7 +126,7 @@ void engine_close(struct engine *engine)
 
 void engine_cancel(struct engine *engine)
 {
-    engine->cancel = 1;
+    atomic_store(&engine->cancel, 1);
 }
 
 size_t engine_n_context(const struct engine *engine)

@@ -189,7 +189,7 @@ np_status engine_run(struct engine *engine, struct job *jobs, size_t n_jobs,
     pthread_mutex_lock(&engine->door);
     struct fpenv saved = fpenv_enter();
     np_status status = run_steps(engine, jobs, n_jobs, &state, err);
-    engine->cancel = 0;
+    atomic_store(&engine->cancel, 0);
     fpenv_leave(saved);
     pthread_mutex_unlock(&engine->door);
     return status;

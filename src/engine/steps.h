@@ -7,12 +7,15 @@
 #include "engine/engine.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
+
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a signal handler stores the cancel flag");
 
 struct engine {
     const struct model *model;
     int n_threads;
     size_t n_context, chunk_rows, max_pages;
-    volatile int cancel;
+    atomic_int cancel;
     pthread_mutex_t door;
     struct pool *pool;
     struct kv_pool kv;

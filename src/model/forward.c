@@ -176,7 +176,7 @@ static size_t keep_wanted(struct pass *pass)
 
 np_status model_forward(const struct model *model, struct workspace *workspace, struct pool *pool,
                         struct kv_pool *kv, const struct step *step, float *hidden,
-                        const volatile int *cancel, np_error *err)
+                        atomic_int *cancel, np_error *err)
 {
     const struct model_config *config = &model->config;
     const struct kernels *kernels = model->kernels;
@@ -189,7 +189,8 @@ np_status model_forward(const struct model *model, struct workspace *workspace, 
     pool_run(pool, embed_work, &pass);
     for (size_t i = 0; i < config->n_layers; i++) {
         const struct layer *layer = &model->layers[i];
-        if (cancel && *cancel) return error_set(err, NP_ECANCELLED, NULL, NO_OFFSET, "cancelled");
+        if (cancel && atomic_load(cancel))
+            return error_set(err, NP_ECANCELLED, NULL, NO_OFFSET, "cancelled");
         pass.layer = i;
 
         norm(&pass, layer->norm1_gain, layer->norm1_bias, i > 0, ws->normed);

@@ -17,6 +17,8 @@
 #include "model/kv.h"
 #include "tensor/linear.h"
 
+#include <stdatomic.h>
+
 #define MODEL_MAX_LAYERS 512
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
@@ -100,6 +102,6 @@ size_t workspace_bytes(const struct model_config *config, size_t max_rows, size_
  * head to report. */
 np_status model_forward(const struct model *model, struct workspace *workspace, struct pool *pool,
                         struct kv_pool *kv, const struct step *step, float *hidden,
-                        const volatile int *cancel, np_error *err);
+                        atomic_int *cancel, np_error *err);
 
 #endif

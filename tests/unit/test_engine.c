@@ -247,6 +247,48 @@ static void cancel_keeps_what_is_done(void **state)
     np_model_close(model);
 }
 
+/* What cannot be is refused before it is read: an array may be shorter than its announced
+ * length. */
+static void refuses_before_it_reads(void **state)
+{
+    static const size_t lengths[] = {513, (size_t)1 << 20, SIZE_MAX / 4, SIZE_MAX};
+    np_model *model = open_model(TINY("llama-tied-f32.gguf"));
+    np_engine *engine = open_engine(model, 1, 64);
+    int32_t *ids = mem_alloc(1, sizeof *ids);
+    np_tokens tokens;
+    np_result result;
+    np_error err;
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        assert_int_equal(np_gather(engine, ids, lengths[i], 0, ids, 1, &result, &err), NP_ELIMIT);
+        assert_string_equal(err.where, "token_ids");
+        assert_null(result.memory);
+    }
+    mem_free(ids);
+    np_request request = {.text = "a", .n_bytes = 1, .condition = (np_condition)3};
+    assert_int_equal(np_run(engine, &request, 1, &result, NULL, NULL, &err), NP_OK);
+    assert_int_equal(result.error.status, NP_EINPUT);
+    assert_string_equal(result.error.where, "condition");
+    assert_int_equal(np_tokenize(model, "a", 1, (np_choice)3, NP_NO, &tokens, &err), NP_EINPUT);
+    assert_int_equal(np_tokenize(model, "a", 1, NP_NO, (np_choice)3, &tokens, &err), NP_EINPUT);
+    np_engine_close(engine);
+    np_model_close(model);
+}
+
+/* A cancel with no call running ends the next one, and only that. */
+static void cancel_before_a_call(void **state)
+{
+    np_model *model = open_model(TINY("llama-tied-f32.gguf"));
+    np_engine *engine = open_engine(model, 2, 64);
+    np_result result;
+    np_error err;
+    np_engine_cancel(engine);
+    assert_int_equal(np_score(engine, "a text", 6, &result, &err), NP_ECANCELLED);
+    assert_int_equal(np_score(engine, "a text", 6, &result, &err), NP_OK);
+    np_result_free(&result);
+    np_engine_close(engine);
+    np_model_close(model);
+}
+
 /* C104, memory: refused up front with the sum; with just enough, everything runs, to equal
  * bits. */
 static void memory_plan(void **state)
@@ -360,6 +402,8 @@ int main(void)
         cmocka_unit_test(C002_every_start),
         cmocka_unit_test(bad_requests_harm_nobody),
         cmocka_unit_test(cancel_keeps_what_is_done),
+        cmocka_unit_test(cancel_before_a_call),
+        cmocka_unit_test(refuses_before_it_reads),
         cmocka_unit_test(memory_plan),
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(failing_allocations),

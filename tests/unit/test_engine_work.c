@@ -11,13 +11,13 @@ static size_t n_model_rows, n_head_rows;
 
 np_status __real_model_forward(const struct model *model, struct workspace *space,
                                struct pool *pool, struct kv_pool *kv, const struct step *step,
-                               float *hidden, const volatile int *cancel, np_error *err);
+                               float *hidden, atomic_int *cancel, np_error *err);
 np_status __wrap_model_forward(const struct model *model, struct workspace *space,
                                struct pool *pool, struct kv_pool *kv, const struct step *step,
-                               float *hidden, const volatile int *cancel, np_error *err);
+                               float *hidden, atomic_int *cancel, np_error *err);
 np_status __wrap_model_forward(const struct model *model, struct workspace *space,
                                struct pool *pool, struct kv_pool *kv, const struct step *step,
-                               float *hidden, const volatile int *cancel, np_error *err)
+                               float *hidden, atomic_int *cancel, np_error *err)
 {
     n_model_rows += step->n_rows;
     return __real_model_forward(model, space, pool, kv, step, hidden, cancel, err);
