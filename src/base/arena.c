@@ -36,6 +36,7 @@
 struct arena_block {
     struct arena_block *previous;
     size_t capacity, used; /* without this header */
+    size_t touched;        /* what lies behind was never handed out: it is still zero */
 };
 
 static char *block_bytes(struct arena_block *block)
@@ -97,10 +98,13 @@ void *arena_push(struct arena *arena, size_t n_bytes)
         head = arena->head;
     }
     char *at = block_bytes(head) + head->used;
+    size_t again = head->touched > head->used ? head->touched - head->used : 0;
     head->used += rounded + GAP_BYTES;
+    if (head->touched < head->used) head->touched = head->used;
     arena->used_bytes += rounded;
     SHOW(at, n_bytes);
-    return memset(at, 0, n_bytes);
+    memset(at, 0, again < n_bytes ? again : n_bytes);
+    return at;
 }
 
 void *arena_push_array(struct arena *arena, size_t count, size_t size_bytes)

@@ -5,9 +5,10 @@
  *   [used.......|free......] --> [used..|mark|used...|free...............]
  *
  * Everything pushed lives until the arena is freed or rewound to a mark taken earlier. Allocations
- * are aligned to 64 bytes and zeroed. An arena has a ceiling in bytes, given at birth. One thread
- * at a time. Rewinding keeps the largest block for the next pushes, so that a step which is
- * repeated soon gets by without the system.
+ * are aligned to 64 bytes and zeroed; fresh memory is so without being touched, so that a large
+ * push costs what is used of it. An arena has a ceiling in bytes, given at birth. One thread at a
+ * time. Rewinding keeps the largest block for the next pushes, so that a step which is repeated
+ * soon gets by without the system.
  */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H

@@ -355,6 +355,39 @@ static void file_is_read_whole(void **state)
     free(data);
 }
 
+static size_t resident_bytes(void)
+{
+    size_t total = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%zu %zu", &total, &resident), 2);
+    fclose(file);
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* A context that nobody fills takes no memory; what was used before is zero again. */
+static void a_large_push_is_not_touched(void **state)
+{
+    const size_t n_bytes = (size_t)512 << 20;
+    struct arena arena;
+    arena_init(&arena, SIZE_MAX);
+    struct arena_mark start = arena_mark(&arena);
+    size_t before = resident_bytes();
+    char *first = arena_push(&arena, n_bytes);
+    assert_non_null(first);
+    assert_true(resident_bytes() - before < n_bytes / 4); /* a sanitizer's shadow is an eighth */
+    memset(first, 7, 1000);
+    arena_rewind(&arena, start);
+    char *second = arena_push(&arena, 900);
+    char *third = arena_push(&arena, 900);
+    for (size_t i = 0; i < 900; i++) assert_true(second[i] == 0 && third[i] == 0);
+    memset(third, 7, 900);
+    arena_rewind(&arena, start);
+    char *all = arena_push(&arena, 4000);
+    for (size_t i = 0; i < 4000; i++) assert_int_equal(all[i], 0);
+    arena_free(&arena);
+}
+
 /* ---- errors and CPU ---------------------------------------------------------------------------
  * */
 
@@ -478,6 +511,7 @@ int main(void)
         cmocka_unit_test(file_reads),
         cmocka_unit_test(file_refuses_what_is_none),
         cmocka_unit_test(file_is_read_whole),
+        cmocka_unit_test(a_large_push_is_not_touched),
         cmocka_unit_test(errors_make_one_line),
         cmocka_unit_test(errors_are_cut_not_overrun),
         cmocka_unit_test(errors_are_utf8_in_one_line),
