@@ -47,6 +47,14 @@ static np_status usage(np_error *err, const char *where, const char *why)
     return error_set(err, NP_EINPUT, where, NO_OFFSET, "%s", why);
 }
 
+static const char bits_of_logits[] = "--unit goes with log-probabilities, not with raw logits";
+
+/* On given tokens the processed modes are the raw ones: nothing was sampled. */
+static bool wants_logits(const struct asked *asked)
+{
+    return asked->logprobs_mode != 0 && asked->logprobs_mode % 2 == 0;
+}
+
 static np_status check_options(const struct options *options, unsigned command, np_error *err)
 {
     int n_inputs = (options->text != NULL) + (options->file != NULL) + (options->jsonl != NULL) +
@@ -63,6 +71,8 @@ static np_status check_options(const struct options *options, unsigned command, 
                      "--prompt and --response go together; one is missing");
     if (options->asked.condition && options->asked.add_special)
         return usage(err, "--condition", "give this or --[no-]add-special-tokens, not both");
+    if (options->unit == UNIT_BITS && wants_logits(&options->asked))
+        return usage(err, NULL, bits_of_logits);
     return NP_OK;
 }
 
@@ -177,6 +187,8 @@ static np_status question_finish(struct loop *loop, struct question *question)
     if (question->has_ids && asked->condition == NP_CONDITION_BOS)
         return error_set(err, NP_EINPUT, "condition", NO_OFFSET,
                          "token ids are used as they are; put the BOS id in front of them");
+    if (loop->cli->options.unit == UNIT_BITS && wants_logits(asked))
+        return error_set(err, NP_EINPUT, "logprobs_mode", NO_OFFSET, "%s", bits_of_logits);
     question->temperature = (float)asked->score_temperature;
     request->token_ids = question->has_ids ? question->token_ids : NULL;
     request->n_tokens = question->n_tokens;
@@ -186,9 +198,7 @@ static np_status question_finish(struct loop *loop, struct question *question)
     request->parse_special = (np_choice)asked->parse_special;
     request->condition = (np_condition)asked->condition;
     request->start = asked->start == NOT_GIVEN ? 0 : (size_t)asked->start;
-    /* On given tokens the processed modes are the raw ones: nothing was sampled. */
-    request->logprobs_mode = asked->logprobs_mode % 2 ? NP_RAW_LOGPROBS : NP_RAW_LOGITS;
-    if (asked->logprobs_mode == 0) request->logprobs_mode = NP_RAW_LOGPROBS;
+    request->logprobs_mode = wants_logits(asked) ? NP_RAW_LOGITS : NP_RAW_LOGPROBS;
     request->score_temperature = question->temperature != 1 ? &question->temperature : NULL;
     return loop->asker->prepare(loop->cli, question, &loop->batch.arena, err);
 }

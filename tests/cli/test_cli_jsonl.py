@@ -375,3 +375,10 @@ def test_C182_mutated_lines_get_an_answer_or_an_error_each(word):
         "id" in line
         for line in answers(word, lines, "--top=2" if word == "score" else "--json", status=1)
     )
+
+
+@pytest.mark.parametrize("word", ["score", "next"])
+def test_raw_logits_are_not_scaled_to_bits(word):
+    line = {"id": "good", "prompt": "hello", "logprobs_mode": "raw_logits"}
+    refusal = error(word, line, "--unit", "bits")
+    assert refusal["param"] == "logprobs_mode" and refusal["code"] == 400

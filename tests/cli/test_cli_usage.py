@@ -67,6 +67,8 @@ def test_the_example_of_the_help_is_understood(word):
         (["score", "--condition", "eos", "x"], "one of these is expected: bos, none"),
         (["score", "--unit", "bans", "x"], "one of these is expected: nats, bits"),
         (["score", "--condition", "bos", "--add-special-tokens", "x"], "not both (--condition)"),
+        (["score", "--unit", "bits", "--logprobs-mode", "raw_logits", "x"], "not with raw logits"),
+        (["next", "--logprobs-mode=processed_logits", "--unit=bits", "x"], "not with raw logits"),
         (["score"], "no text"),
         (["score", "a", "b"], "one text is expected"),
         (["score", "a", "-f", "b"], "one input only"),
