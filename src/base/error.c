@@ -56,7 +56,8 @@ char *np_error_line(const np_error *err, char *out, size_t n_bytes)
     char offset[32] = "";
     const char *message = err->message[0] ? err->message : np_status_text(err->status);
     if (n_bytes == 0) return out;
-    if (err->offset >= 0) snprintf(offset, sizeof offset, "byte %lld", (long long)err->offset);
+    if (err->status != NP_OK && err->offset >= 0)
+        snprintf(offset, sizeof offset, "byte %lld", (long long)err->offset);
     bool has_place = err->where[0] || offset[0];
     const char *const pieces[] = {message,    err->given[0] ? ": " : "",
                                   err->given, has_place ? " (" : "",

@@ -404,6 +404,8 @@ static void errors_make_one_line(void **state)
     error_set(&err, NP_EINPUT, NULL, 0, "here");
     assert_string_equal(np_error_line(&err, line, sizeof line), "here (byte 0)");
     assert_string_equal(np_error_line(&err, line, 5), "here");
+    memset(&err, 0, sizeof err);
+    assert_string_equal(np_error_line(&err, line, sizeof line), "done");
     assert_int_equal(error_nomem(&err, "rows", 123), NP_ENOMEM);
     assert_non_null(strstr(err.message, "123 bytes"));
     assert_int_equal(error_set(NULL, NP_EIO, "w", 1, "m"), NP_EIO);
