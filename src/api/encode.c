@@ -3,6 +3,12 @@
  */
 #include "api/handles.h"
 
+np_status need_pointer(const void *pointer, const char *where, np_error *err)
+{
+    if (pointer) return NP_OK;
+    return error_set(err, NP_EINPUT, where, NO_OFFSET, "this pointer must not be NULL");
+}
+
 static np_status need_tokenizer(const np_model *model, np_error *err)
 {
     if (model->tokenizer) return NP_OK;
@@ -60,7 +66,10 @@ np_status np_tokenize(const np_model *model, const char *text, size_t n_bytes,
                           .add_special = add_special,
                           .parse_special = parse_special};
     struct encoding encoding;
+    TRY(need_pointer(out, "out", err));
     memset(out, 0, sizeof *out);
+    TRY(need_pointer(model, "model", err));
+    if (n_bytes) TRY(need_pointer(text, "text", err));
     if (err) memset(err, 0, sizeof *err);
     TRY(encode_request(model, &request, &encoding, err));
     size_t n = encoding.n_tokens;
@@ -105,8 +114,11 @@ static np_status check_id(const np_model *model, size_t i, int32_t id, np_error 
 np_status np_token_bytes(const np_model *model, int32_t token_id, const char **bytes,
                          size_t *n_bytes, np_error *err)
 {
+    TRY(need_pointer(bytes, "bytes", err));
+    TRY(need_pointer(n_bytes, "n_bytes", err));
     *bytes = "";
     *n_bytes = 0;
+    TRY(need_pointer(model, "model", err));
     if (err) memset(err, 0, sizeof *err);
     TRY(need_tokenizer(model, err));
     TRY(check_id(model, 0, token_id, err));
@@ -122,8 +134,12 @@ np_status np_detokenize(const np_model *model, const int32_t *token_ids, size_t 
                         char **out, size_t *n_bytes, np_error *err)
 {
     struct buf text;
+    TRY(need_pointer(out, "out", err));
+    TRY(need_pointer(n_bytes, "n_bytes", err));
     *out = NULL;
     *n_bytes = 0;
+    TRY(need_pointer(model, "model", err));
+    if (n_tokens) TRY(need_pointer(token_ids, "token_ids", err));
     if (err) memset(err, 0, sizeof *err);
     TRY(need_tokenizer(model, err));
     for (size_t i = 0; i < n_tokens; i++) TRY(check_id(model, i, token_ids[i], err));

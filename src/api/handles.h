@@ -29,6 +29,9 @@ struct np_engine {
     struct engine *engine;
 };
 
+/* A pointer that the caller must give: NP_EINPUT, with its name, where it is NULL. */
+np_status need_pointer(const void *pointer, const char *where, np_error *err);
+
 /* Encodes text as ids with the request's choices; NP_EUNSUPPORTED without a tokenizer. */
 np_status encode_request(const np_model *model, const np_request *request, struct encoding *out,
                          np_error *err);

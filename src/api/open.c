@@ -106,6 +106,7 @@ np_status np_model_open(const char *path, const np_model_options *options, np_mo
     struct modelfile *file = NULL;
     np_model *model = NULL;
     np_status status;
+    TRY(need_pointer(out, "out", err));
     *out = NULL;
     if (err) memset(err, 0, sizeof *err);
     if (!options) options = &defaults;
@@ -179,7 +180,9 @@ np_status np_engine_open(np_model *model, const np_engine_options *options, np_e
                                          .n_context = options->n_context,
                                          .chunk_rows = options->chunk_rows,
                                          .max_memory = options->max_memory};
+    TRY(need_pointer(out, "out", err));
     *out = NULL;
+    TRY(need_pointer(model, "model", err));
     if (err) memset(err, 0, sizeof *err);
     if (options->n_threads < 0)
         return error_set(err, NP_EINPUT, "threads", NO_OFFSET,

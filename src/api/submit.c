@@ -73,12 +73,15 @@ np_status np_run(np_engine *engine, const np_request *requests, size_t n_request
                  np_result *results, void (*progress)(void *user, size_t done, size_t total),
                  void *progress_user, np_error *err)
 {
+    if (n_requests) TRY(need_pointer(results, "results", err));
+    if (n_requests) memset(results, 0, n_requests * sizeof *results);
+    TRY(need_pointer(engine, "engine", err));
+    if (n_requests) TRY(need_pointer(requests, "requests", err));
     struct plan *plans = mem_alloc(n_requests ? n_requests : 1, sizeof *plans);
     struct job *jobs = mem_alloc(n_requests ? n_requests : 1, sizeof *jobs);
     size_t *owner = mem_alloc(n_requests ? n_requests : 1, sizeof *owner), n_jobs = 0;
     np_status status = NP_OK;
     if (err) memset(err, 0, sizeof *err);
-    if (n_requests) memset(results, 0, n_requests * sizeof *results);
     if (!plans || !jobs || !owner) {
         status = error_nomem(err, "requests", n_requests * sizeof *plans);
         for (size_t i = 0; i < n_requests; i++) error_nomem(&results[i].error, "requests", 0);
@@ -98,17 +101,19 @@ done:
     return status;
 }
 
-/* One request; its own error is the call's. */
+/* One request; its own error is the call's, and stays in the emptied result. */
 static np_status run_one(np_engine *engine, const np_request *request, np_result *out,
                          np_error *err)
 {
-    memset(out, 0, sizeof *out);
-    TRY(np_run(engine, request, 1, out, NULL, NULL, err));
-    np_status status = out->error.status;
-    if (status == NP_OK) return NP_OK;
-    if (err) *err = out->error;
+    np_error error;
+    TRY(need_pointer(out, "out", err));
+    np_status status = np_run(engine, request, 1, out, NULL, NULL, &error);
+    if (status == NP_OK) error = out->error;
+    if (err) *err = error;
+    if (error.status == NP_OK) return NP_OK;
     np_result_free(out);
-    return status;
+    out->error = error;
+    return error.status;
 }
 
 np_status np_score(np_engine *engine, const char *text, size_t n_bytes, np_result *out,

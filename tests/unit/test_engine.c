@@ -274,6 +274,39 @@ static void refuses_before_it_reads(void **state)
     np_model_close(model);
 }
 
+/* A pointer that must be given is an error where it is NULL; a failed call of one request keeps its
+ * error in the result too. */
+static void refuses_missing_pointers(void **state)
+{
+    np_model *model = open_model(TINY("llama-tied-f32.gguf"));
+    np_engine *engine = open_engine(model, 1, 64), *none;
+    const char *bytes;
+    char *text;
+    size_t n_bytes;
+    np_tokens tokens;
+    np_result result;
+    np_error err;
+    assert_int_equal(np_engine_open(model, NULL, NULL, &err), NP_EINPUT);
+    assert_string_equal(err.where, "out");
+    assert_int_equal(np_engine_open(NULL, NULL, &none, NULL), NP_EINPUT);
+    assert_int_equal(np_tokenize(model, "a", 1, NP_NO, NP_NO, NULL, &err), NP_EINPUT);
+    assert_int_equal(np_tokenize(model, NULL, 1, NP_NO, NP_NO, &tokens, &err), NP_EINPUT);
+    assert_int_equal(np_token_bytes(model, 0, NULL, &n_bytes, &err), NP_EINPUT);
+    assert_int_equal(np_token_bytes(model, 0, &bytes, NULL, &err), NP_EINPUT);
+    assert_int_equal(np_detokenize(model, NULL, 0, NULL, &n_bytes, &err), NP_EINPUT);
+    assert_int_equal(np_detokenize(model, NULL, 1, &text, &n_bytes, &err), NP_EINPUT);
+    assert_int_equal(np_run(engine, NULL, 1, &result, NULL, NULL, &err), NP_EINPUT);
+    assert_int_equal(np_run(engine, NULL, 1, NULL, NULL, NULL, NULL), NP_EINPUT);
+    assert_int_equal(np_score(engine, "a", 1, NULL, &err), NP_EINPUT);
+    assert_int_equal(np_score(NULL, "a", 1, &result, NULL), NP_EINPUT);
+    assert_int_equal(np_score(engine, NULL, 0, &result, &err), NP_EINPUT);
+    assert_string_equal(err.where, "prompt");
+    assert_memory_equal(&result.error, &err, sizeof err);
+    assert_null(result.memory);
+    np_engine_close(engine);
+    np_model_close(model);
+}
+
 /* A cancel with no call running ends the next one, and only that. */
 static void cancel_before_a_call(void **state)
 {
@@ -404,6 +437,7 @@ int main(void)
         cmocka_unit_test(cancel_keeps_what_is_done),
         cmocka_unit_test(cancel_before_a_call),
         cmocka_unit_test(refuses_before_it_reads),
+        cmocka_unit_test(refuses_missing_pointers),
         cmocka_unit_test(memory_plan),
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(failing_allocations),

@@ -211,6 +211,7 @@ static void no_such_file(void **state)
     refuses("", NP_EIO, "");
     np_model *model;
     assert_int_equal(np_model_open(NULL, NULL, &model, NULL), NP_EINPUT);
+    assert_int_equal(np_model_open(TINY("llama-mixed.gguf"), NULL, NULL, NULL), NP_EINPUT);
 }
 
 /* Every allocation of opening fails once: an error, no leak (the sanitizer tier looks), no crash.
