@@ -18,8 +18,15 @@
  *
  * Options. In every options or request struct all-zero bytes mean the defaults.
  *
- * Errors. Functions return a status and fill *err (which may be NULL) when it is not NP_OK. A
- * failed function leaves *out zeroed. No function prints, exits or raises a signal.
+ * Errors. Functions return a status and fill *err when it is not NP_OK. A failed function leaves
+ * *out zeroed; one that answers a single request (np_score, np_next, np_gather) keeps the error in
+ * out->error too. Any function that allocates may return NP_ENOMEM. No function prints, exits or
+ * raises a signal.
+ *
+ * Pointers. err, options, score_temperature and callbacks may be NULL, and so may what a closing or
+ * freeing function is given. Everything else must be there: the model or engine, out, results,
+ * n_bytes, and an array or text whose length is not 0. For those a status function answers NULL
+ * with NP_EINPUT; np_model_info and np_engine_cancel, which have no status, do not look.
  *
  * Threads. An np_model may be used by any number of threads at once. An np_engine runs one call at
  * a time; a second caller waits. np_engine_cancel may be called from anywhere, a signal handler
@@ -69,7 +76,7 @@ typedef enum np_status {
  * the end of the array when longer, always terminated. */
 typedef struct np_error {
     np_status status;
-    int64_t offset;    /* byte offset in the file or text, -1 where there is none */
+    int64_t offset;    /* byte offset in the file or text, -1 where there is none; 0 with NP_OK */
     char where[192];   /* file path, field path ("candidate_ids[3][1]") or tensor name; may be "" */
     char given[64];    /* the offending value as given; may be "" */
     char message[320]; /* one line: what is wrong and what is allowed, without where and given */
@@ -79,7 +86,7 @@ typedef struct np_error {
 NP_API const char *np_status_text(np_status status);
 
 /* Writes "message: given (where, byte offset)" as one line of at most n_bytes-1 bytes; returns out.
- * */
+ * An error that is all zeros is "done". */
 NP_API char *np_error_line(const np_error *err, char *out, size_t n_bytes);
 
 /* The library's version ("0.1.0") and the version of its arithmetic ("1"): a changed bit is a new
@@ -94,8 +101,9 @@ typedef struct np_model np_model;
 
 typedef struct np_model_options {
     const char *profile; /* NULL or "f32" */
-    const char *cpu;   /* NULL or "auto", else the highest level to use: "ref", "avx2", "avx512" */
-    int n_threads;     /* threads used for packing; 0 = one per core */
+    const char *cpu;     /* the level to use: "ref", "avx2" or "avx512". NULL or "auto": what the
+                        environment variable NEPIT_CPU says, else the highest this CPU has */
+    int n_threads;       /* threads used for packing; 0 = one per core */
     size_t max_memory; /* bytes of weights allowed; 0 = no limit; above: NP_ELIMIT before loading */
     void (*progress)(void *user, size_t done, size_t total); /* tensors packed; may be NULL */
     void *progress_user;
@@ -103,8 +111,9 @@ typedef struct np_model_options {
 
 /* Opens `path`: a .gguf file, or a folder with config.json and *.safetensors (or one such file's
  * folder). The file is read and packed, then closed. out: owned by the caller, ended by
- * np_model_close. Errors: NP_EIO, NP_EFORMAT (with byte offset), NP_EUNSUPPORTED (names the key,
- * type or rule), NP_ELIMIT, NP_ENUMERIC (a weight is not finite; names the tensor), NP_ENOMEM. */
+ * np_model_close. Errors: NP_EINPUT (an option), NP_EIO, NP_EFORMAT (with byte offset),
+ * NP_EUNSUPPORTED (names the key, type or rule; a level that this CPU lacks), NP_ELIMIT,
+ * NP_ENUMERIC (a weight is not finite; names the tensor), NP_ENOMEM. */
 NP_API np_status np_model_open(const char *path, const np_model_options *options, np_model **out,
                                np_error *err);
 
@@ -156,6 +165,8 @@ typedef struct np_tokens {
 NP_API np_status np_tokenize(const np_model *model, const char *text, size_t n_bytes,
                              np_choice add_special, np_choice parse_special, np_tokens *out,
                              np_error *err);
+
+/* Frees the arrays and zeroes *tokens; NULL and zeroed tokens are allowed. */
 NP_API void np_tokens_free(np_tokens *tokens);
 
 /* The bytes that one token stands for (may be a fragment of a character; not terminated). Belongs
@@ -164,9 +175,12 @@ NP_API np_status np_token_bytes(const np_model *model, int32_t token_id, const c
                                 size_t *n_bytes, np_error *err);
 
 /* Bytes of a sequence of ids, special tokens included as their texts. *out (n_bytes long, one zero
- * byte behind) is freed by np_free. */
+ * byte behind) is freed by np_free. Errors: NP_EINPUT (an id outside [0, n_vocab), named by its
+ * place), NP_EUNSUPPORTED (no tokenizer), NP_ENOMEM (also above 1 GiB of text). */
 NP_API np_status np_detokenize(const np_model *model, const int32_t *token_ids, size_t n_tokens,
                                char **out, size_t *n_bytes, np_error *err);
+
+/* Frees what np_detokenize gave; NULL is allowed. */
 NP_API void np_free(void *memory);
 
 /* ---- engine -----------------------------------------------------------------------------------
@@ -182,8 +196,13 @@ typedef struct np_engine_options {
     size_t max_memory; /* bytes for weights, key/value memory and work space; 0 = no limit */
 } np_engine_options;
 
+/* Opens an engine on a model, which must outlive it. out: owned by the caller, ended by
+ * np_engine_close. Errors: NP_EINPUT (n_threads below 0, n_context above the model's, chunk_rows
+ * above 8192), NP_ELIMIT (max_memory; the message names the sum that is needed), NP_ENOMEM. */
 NP_API np_status np_engine_open(np_model *model, const np_engine_options *options, np_engine **out,
                                 np_error *err);
+
+/* Ends the engine; NULL is allowed. No call may be running. */
 NP_API void np_engine_close(np_engine *engine);
 
 /* Ends the running call soon (within a layer of one forward pass): requests that are not done fail
@@ -222,8 +241,9 @@ typedef struct np_request {
     np_choice add_special, parse_special; /* for text */
     np_condition condition;               /* for text; not together with add_special */
 
-    /* The rows: [start, P-1), and P-1 too if `next`, whatever the start. A start past the end
-     * leaves no rows for candidates and is an error (NP_EINPUT) for token scores. */
+    /* The rows: [start, P-1), and P-1 too if `next`: a start past the end is then cut to P-1, and
+     * np_result.start says where the rows begin. Without `next`, a start past the end leaves no
+     * rows for candidates and is an error (NP_EINPUT) for token scores. */
     size_t start;
     int next;
 
@@ -232,8 +252,8 @@ typedef struct np_request {
     int32_t top; /* the `top` most likely tokens; 0 none; -1 the whole vocabulary */
 
     /* Candidates: flat (n_candidate_rows 0): n_candidates ids for every row, duplicates allowed.
-     * Per row: [n_candidate_rows][n_candidates] ids, n_candidate_rows = number of rows, -1 is
-     * padding and scores -inf. */
+     * Per row: [n_candidate_rows][n_candidates] ids, n_candidate_rows = number of rows (the next
+     * row counts where it is asked for), -1 is padding and scores -inf. */
     const int32_t *candidate_ids;
     size_t n_candidates;
     size_t n_candidate_rows;
@@ -243,13 +263,15 @@ typedef struct np_request {
 } np_request;
 
 /* The answer to one request; arrays belong to it until np_result_free. Row j of an array is causal
- * row start+j and scores token start+j+1. Arrays that were not asked for are NULL. */
+ * row start+j and scores token start+j+1. Arrays that were not asked for are NULL. An answer of
+ * more than 4 GiB is refused before any work (NP_ELIMIT): a whole vocabulary of 49,152 tokens, ids
+ * and log-probabilities, fits for about 10,900 rows. */
 typedef struct np_result {
     np_error error; /* status NP_OK, or why this request failed (then all arrays are NULL) */
     size_t n_tokens;
     int32_t *token_ids;  /* [n_tokens] the ids that were scored */
     size_t *begin, *end; /* [n_tokens] spans in the text; NULL for id requests */
-    size_t start;        /* first row */
+    size_t start;        /* first row; see np_request.start for where it is not the one given */
     size_t n_rows;       /* with the next row, if asked for */
     size_t n_scored;     /* rows that score a given token: n_rows, or n_rows - 1 with `next` */
     float *logprobs;     /* [n_scored] */
@@ -258,10 +280,10 @@ typedef struct np_result {
     size_t n_top;        /* tokens kept per row: min(top, n_vocab) */
     int32_t *top_ids;    /* [n_rows][n_top] by rank */
     float *top_logprobs; /* [n_rows][n_top] */
-    float *mass;         /* [n_rows] */
+    float *mass;         /* [n_rows] log of the mass left: log(1 - sum of the top's exp), <= 0 */
     size_t n_candidates;
     float *scores;     /* [n_rows][n_candidates] in the order of the request */
-    float *tail;       /* [n_rows] */
+    float *tail;       /* [n_rows] log of the mass left beside the distinct candidates, <= 0 */
     size_t n_computed; /* tokens that went through the model */
     void *memory;      /* private: owns the arrays */
 } np_result;
@@ -269,18 +291,24 @@ typedef struct np_result {
 /* Runs n requests together. results[n] is filled in the order of the requests; every one must be
  * freed. A request that fails has its error there and harms no other. Returns NP_OK if the batch
  * ran (also when single requests failed), else NP_ECANCELLED, NP_ENOMEM or NP_EINTERNAL with every
- * result filled. progress (may be NULL) is told forward-pass rows done and total, from the calling
- * thread. */
+ * result filled, or NP_EINPUT (a pointer is NULL) with every result zeroed. progress (may be NULL)
+ * is told forward-pass rows done and total, from the calling thread. */
 NP_API np_status np_run(np_engine *engine, const np_request *requests, size_t n_requests,
                         np_result *results, void (*progress)(void *user, size_t done, size_t total),
                         void *progress_user, np_error *err);
+
+/* Frees the arrays and zeroes *result, its error too; NULL and zeroed results are allowed. */
 NP_API void np_result_free(np_result *result);
+
+/* One request each. The status is that of the call or else of the request; *err and out->error hold
+ * why, and nothing is left to free when it is not NP_OK. */
 
 /* Log-probability and rank of every token of a text. One np_run with those wants. */
 NP_API np_status np_score(np_engine *engine, const char *text, size_t n_bytes, np_result *out,
                           np_error *err);
 
-/* The `top` most likely next tokens after a text, entropy, and the mass not listed. */
+/* The `top` most likely next tokens after a text, entropy, and the log of the mass not listed:
+ * exp(out->mass[0]) is the probability of everything else. */
 NP_API np_status np_next(np_engine *engine, const char *text, size_t n_bytes, int32_t top,
                          np_result *out, np_error *err);
 
