@@ -228,12 +228,6 @@ static np_status begin_parts(struct cli *cli, np_error *err)
     return parts_open(&cli->parts, cli->archive, line, cli->options.resume, err);
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n_text = text ? strlen(text) : 0, n_end = strlen(end);
-    return n_text > n_end && strcmp(text + n_text - n_end, end) == 0;
-}
-
 int command_gather(struct cli *cli)
 {
     static const struct asker print = {
@@ -245,17 +239,17 @@ int command_gather(struct cli *cli)
                                      .deliver = deliver_part,
                                      .done = is_done};
     np_error err = {0};
-    if (cli->options.resume && !ends_with(cli->options.output, ".npz")) {
+    if (cli->options.resume && !text_ends_with(cli->options.output, ".npz")) {
         complain("gather", "only a run with -o OUT.npz can be continued (--resume)");
         return EXIT_USAGE;
     }
-    if (ends_with(cli->options.output, ".npy")) {
+    if (text_ends_with(cli->options.output, ".npy")) {
         if (!cli->options.jsonl) return requests_answer(cli, &npy);
         complain("gather", "a .npy holds one request; give -o OUT.npz for many (%s)",
                  cli->options.output);
         return EXIT_USAGE;
     }
-    if (!ends_with(cli->options.output, ".npz")) return requests_answer(cli, &print);
+    if (!text_ends_with(cli->options.output, ".npz")) return requests_answer(cli, &print);
     cli->archive = cli->options.output;
     cli->options.output = NULL;
     int status = requests_answer(cli, &npz);

@@ -9,7 +9,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
-#include <stdbool.h>
 
 const char *const condition_names[] = {"bos", "none", NULL};
 const char *const mode_names[] = {"raw_logprobs", "raw_logits", "processed_logprobs",
@@ -87,7 +86,7 @@ static const struct option table[] = {
      INT32_MAX, NULL},
     {"resume", 0, FOR_GATHER, KIND_SET, AT(resume), NULL,
      "continue an interrupted run with -o OUT.npz", 1, 0, NULL},
-    {"output", 'o', FOR_ALL, KIND_TEXT, AT(output), "FILE", "write there (gather: .npy, .npz)", 0,
+    {"output", 'o', FOR_ALL, KIND_TEXT, AT(output), "FILE", "write there (gather: also .npy, .npz)", 0,
      0, NULL},
     {"json", 0, FOR_ALL, KIND_SET, AT(json), NULL, "one JSON object per result and line", 1, 0,
      NULL},
@@ -119,6 +118,12 @@ int name_find(const char *const *names, const char *text, size_t n_bytes)
     for (int i = 0; names[i]; i++)
         if (strlen(names[i]) == n_bytes && memcmp(names[i], text, n_bytes) == 0) return i;
     return -1;
+}
+
+bool text_ends_with(const char *text, const char *end)
+{
+    size_t n_text = text ? strlen(text) : 0, n_end = strlen(end);
+    return n_text > n_end && strcmp(text + n_text - n_end, end) == 0;
 }
 
 static size_t min3(size_t a, size_t b, size_t c)
@@ -333,6 +338,21 @@ static np_status one_option(struct options *options, unsigned command, int n_arg
     return error_given(err, NP_EINPUT, "%.60s", value);
 }
 
+/* What a single value cannot tell. */
+static np_status check_together(const struct options *options, unsigned command, np_error *err)
+{
+    bool npy = text_ends_with(options->output, ".npy");
+    if (command != FOR_GATHER && (npy || text_ends_with(options->output, ".npz"))) {
+        error_set(err, NP_EINPUT, "--output", NO_OFFSET,
+                  "this command writes text; arrays come from gather");
+        return error_given(err, NP_EINPUT, "%.60s", options->output);
+    }
+    if (npy && options->asked.tail)
+        return error_set(err, NP_EINPUT, "--tail", NO_OFFSET,
+                         "a .npy has no place for the tail; give -o OUT.npz");
+    return NP_OK;
+}
+
 np_status options_parse(struct options *options, unsigned command, int n_args, char **args,
                         np_error *err)
 {
@@ -345,7 +365,7 @@ np_status options_parse(struct options *options, unsigned command, int n_args, c
         else
             TRY(one_option(options, command, n_args, args, &i, err));
     }
-    return NP_OK;
+    return options->help ? NP_OK : check_together(options, command, err);
 }
 
 void options_help(struct buf *out, unsigned command)

@@ -80,6 +80,9 @@ def test_the_example_of_the_help_is_understood(word):
         (["gather", "--ids", "1 2", "--candidates", "@/nonexistent"], "(/nonexistent)"),
         (["gather", "--ids", "1 2", "--candidates", "1", "--resume"], "-o OUT.npz"),
         (["gather", "--jsonl", "-", "--candidates", "1", "-o", "x.npy"], "one request"),
+        (["gather", "--candidates=1", "x", "-o", "x.npy", "--tail"], "OUT.npz (--tail)"),
+        (["score", "-o", "x.npz", "x"], "this command writes text"),
+        (["info", "-ox.npy"], "this command writes text"),
         (["info", "text"], "takes no text"),
     ],
 )
