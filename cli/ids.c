@@ -36,16 +36,28 @@ static bool one_id(const char *text, size_t n_bytes, int32_t *id)
     return true;
 }
 
+/* A comma promises an id before and behind it: one that is missing would move all that follow. */
+static np_status missing_id(const char *where, size_t place, size_t at, np_error *err)
+{
+    char path[80];
+    snprintf(path, sizeof path, "%s[%zu]", where, place);
+    return error_set(err, NP_EINPUT, path, (int64_t)at, "a token id is missing beside a comma");
+}
+
 np_status ids_parse(const char *text, size_t n_bytes, const char *where, struct arena *arena,
                     const int32_t **ids, size_t *n_ids, np_error *err)
 {
     size_t count = 0, at = 0;
+    bool id_wanted = true; /* by a comma, or no id was there yet */
     /* Two bytes are the least that an id takes. */
     int32_t *list = arena_push_array(arena, n_bytes / 2 + 1, sizeof *list);
     if (!list) return error_nomem(err, "token ids", n_bytes * 2);
     while (at < n_bytes) {
         size_t begin = at;
         if (is_separator(text[at])) {
+            bool comma = text[at] == ',';
+            if (comma && id_wanted) return missing_id(where, count, at, err);
+            id_wanted |= comma;
             at++;
             continue;
         }
@@ -53,7 +65,9 @@ np_status ids_parse(const char *text, size_t n_bytes, const char *where, struct 
         if (!one_id(text + begin, at - begin, &list[count]))
             return bad_id(where, count, text + begin, at - begin, err);
         count++;
+        id_wanted = false;
     }
+    if (id_wanted && count > 0) return missing_id(where, count, at, err);
     *ids = list;
     *n_ids = count;
     return NP_OK;

@@ -146,6 +146,21 @@ def test_a_hostile_argument_stays_on_one_line():
     assert done.err.count(b"\n") == 1 and b"\x1b" not in done.err
 
 
+@pytest.mark.parametrize(
+    "ids, place",
+    [("1,2,,3", "[2], byte 4"), (",1", "[0], byte 0"), ("1, 2,", "[2], byte 5"), (" , ", "[0], byte 1")],
+)
+def test_a_comma_without_an_id_is_named(ids, place):
+    assert f"(token_ids{place})" in refused("score", "--ids", ids, status=1)
+    assert f"(candidates{place})" in refused("gather", "x", "--candidates", ids)
+
+
+def test_ids_stand_between_spaces_and_commas():
+    plain = nepit("score", "--json", "--ids", "1 2 3").out
+    for ids in ("1,2,3", "1, 2 ,3", " 1\n2\t3\n"):
+        assert nepit("score", "--json", "--ids", ids).out == plain
+
+
 def test_text_from_a_file_and_from_standard_input(tmp_path):
     plain = nepit("score", "--json", "hello there").out
     path = tmp_path / "text"
