@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Texts in many languages, code and XML, out of Debian packages: for tests and measurements.
 
-    python tools/corpus.py              fetches what is missing into .cache/corpus, lists the texts
-    python tools/corpus.py --licences   prints the licences that the packages used name
+    .venv/bin/python tools/corpus.py     fetches what is missing into .cache/corpus, lists the texts
+    .venv/bin/python tools/corpus.py --licences   the licences that the packages used name
 
 Nothing is installed and nothing is committed: packages are downloaded with `apt-get download` and
 unpacked with `dpkg-deb -x`, as any user. Where a package cannot be had (no network, no apt), the
@@ -19,6 +19,7 @@ import gettext
 import gzip
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -239,4 +240,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # "| head" ends it, without a traceback
     main()
