@@ -18,6 +18,8 @@ static np_status prepare(struct cli *cli, struct question *question, struct aren
                          np_error *err)
 {
     np_request *request = &question->request;
+    if (question->asked.top == 0)
+        return error_set(err, NP_EINPUT, "top", NO_OFFSET, "%s", next_needs_top);
     request->next = 1;
     request->start = SIZE_MAX;
     request->top = question->asked.top == NOT_GIVEN ? DEFAULT_TOP : (int32_t)question->asked.top;

@@ -13,6 +13,7 @@
 const char *const condition_names[] = {"bos", "none", NULL};
 const char *const mode_names[] = {"raw_logprobs", "raw_logits", "processed_logprobs",
                                   "processed_logits", NULL};
+const char next_needs_top[] = "must be at least 1, or -1 for the whole vocabulary";
 static const char *const unit_names[] = {"nats", "bits", NULL};
 static const char *const progress_names[] = {"auto", "never", NULL};
 static const char *const profile_names[] = {"f32", NULL};
@@ -67,8 +68,10 @@ static const struct option table[] = {
      0, NULL},
     {"candidates", 0, FOR_GATHER, KIND_TEXT, AT(candidates), "IDS",
      "\"1 2 3\", or @ids.npy: [K] or [rows, K]", 0, 0, NULL},
-    {"top", 0, FOR_SCORE | FOR_NEXT, KIND_INT, AT(asked.top), "K",
+    {"top", 0, FOR_SCORE, KIND_INT, AT(asked.top), "K",
      "the K most likely tokens of each row (-1: all)", -1, INT32_MAX, NULL},
+    {"top", 0, FOR_NEXT, KIND_INT, AT(asked.top), "K",
+     "the K most likely tokens (default 10; -1: all)", -1, INT32_MAX, NULL},
     {"entropy", 0, FOR_SCORE, KIND_SET, AT(asked.entropy), NULL, "entropy of each row", 1, 0, NULL},
     {"tail", 0, FOR_GATHER, KIND_SET, AT(asked.tail), NULL,
      "log of the mass that the candidates leave", 1, 0, NULL},
@@ -350,6 +353,8 @@ static np_status check_together(const struct options *options, unsigned command,
     if (npy && options->asked.tail)
         return error_set(err, NP_EINPUT, "--tail", NO_OFFSET,
                          "a .npy has no place for the tail; give -o OUT.npz");
+    if (command == FOR_NEXT && options->asked.top == 0)
+        return error_set(err, NP_EINPUT, "--top", NO_OFFSET, "%s", next_needs_top);
     return NP_OK;
 }
 

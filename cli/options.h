@@ -48,6 +48,7 @@ struct options {
 
 extern const char *const condition_names[]; /* each list ends with NULL */
 extern const char *const mode_names[];
+extern const char next_needs_top[];
 enum { UNIT_NATS = 1, UNIT_BITS = 2, PROGRESS_NEVER = 2 };
 
 void options_init(struct options *options);

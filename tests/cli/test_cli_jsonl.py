@@ -382,3 +382,8 @@ def test_raw_logits_are_not_scaled_to_bits(word):
     line = {"id": "good", "prompt": "hello", "logprobs_mode": "raw_logits"}
     refusal = error(word, line, "--unit", "bits")
     assert refusal["param"] == "logprobs_mode" and refusal["code"] == 400
+
+
+def test_next_of_no_token_is_refused():
+    refusal = error("next", {"id": "good", "prompt": "hello", "top": 0})
+    assert refusal["param"] == "top" and "-1 for the whole" in refusal["message"]

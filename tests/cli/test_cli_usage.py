@@ -69,6 +69,7 @@ def test_the_example_of_the_help_is_understood(word):
         (["score", "--condition", "bos", "--add-special-tokens", "x"], "not both (--condition)"),
         (["score", "--unit", "bits", "--logprobs-mode", "raw_logits", "x"], "not with raw logits"),
         (["next", "--logprobs-mode=processed_logits", "--unit=bits", "x"], "not with raw logits"),
+        (["next", "--top", "0", "x"], "must be at least 1, or -1 for the whole vocabulary (--top)"),
         (["score"], "no text"),
         (["score", "a", "b"], "one text is expected"),
         (["score", "a", "-f", "b"], "one input only"),
