@@ -1,6 +1,7 @@
 """How far nepit, transformers and llama.cpp are from float64, on real text: fills docs/ACCURACY.md.
 
-    .venv/bin/python tools/accuracy.py [--transformers-python P] [--llama-python P] [--model M] [--write]
+    .venv/bin/python tools/accuracy.py [--transformers-python P] [--llama-python P] [--model M]
+                                       [--write]
 
 The text is tools/corpus.py's sample (14 languages, code, XML), the first ids of each, about 5,500
 scored tokens. A peer that is not installed (bench/peers/setup.sh) leaves its rows of the table

@@ -1,6 +1,7 @@
 """float64 log-probabilities of a list of ids.
 
-    python -m tools.oracle MODEL --ids "1 2 3"|--ids-file F [--candidates "4 5"|--rows] [-o O.npy]
+    .venv/bin/python -m tools.oracle MODEL --ids "1 2 3"|--ids-file F [--candidates "4 5"|--rows]
+                                     [-o O.npy]
 """
 
 import argparse
