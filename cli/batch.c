@@ -277,13 +277,25 @@ void json_id(struct json *json, const struct question *question)
 }
 
 /* The library says "candidate_ids[3][1]"; the request may have called them by another name. */
-static void rename_candidates(const struct question *question, np_error *err)
+static void rename_place(np_error *err, const char *own, const char *name)
 {
-    static const char own[] = "candidate_ids";
     char rest[sizeof err->where];
-    if (strncmp(err->where, own, sizeof own - 1) != 0) return;
-    snprintf(rest, sizeof rest, "%s", err->where + sizeof own - 1);
-    snprintf(err->where, sizeof err->where, "%.60s%.100s", question->candidates_name, rest);
+    size_t n_own = strlen(own);
+    if (!name || strncmp(err->where, own, n_own) != 0) return;
+    snprintf(rest, sizeof rest, "%.100s", err->where + n_own);
+    snprintf(err->where, sizeof err->where, "%.60s%.100s", name, rest);
+}
+
+/* Whoever gave a text knows no token_ids; a single token of it has no other name, though. */
+static void rename_places(const struct question *question, np_error *err)
+{
+    bool joined = question->response_text || question->has_response_ids;
+    rename_place(err, "candidate_ids", question->candidates_name);
+    if (question->text || joined) {
+        if (strcmp(err->where, "token_ids") == 0) rename_place(err, "token_ids", "prompt");
+    } else {
+        rename_place(err, "token_ids", question->tokens_name);
+    }
 }
 
 static void print_error(struct loop *loop, const struct question *question, const np_error *why)
@@ -323,7 +335,7 @@ static void print_answer(struct loop *loop, struct question *question, np_result
     np_error err = question->error;
     json_init(&cli->json, &cli->text);
     if (err.status == NP_OK && result) err = result->error;
-    rename_candidates(question, &err);
+    rename_places(question, &err);
     if (err.status == NP_OK && asker->deliver)
         asker->deliver(cli, question, result, &err);
     else if (err.status == NP_OK && (cli->options.json || loop->many)) {

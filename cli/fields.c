@@ -211,6 +211,7 @@ static np_status read_token_ids(struct reading *reading, const char *name, json_
 {
     struct question *question = reading->question;
     question->has_ids = true;
+    question->tokens_name = name;
     return read_ids(reading, name, value, &question->token_ids, &question->n_tokens, err);
 }
 

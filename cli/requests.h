@@ -24,6 +24,7 @@ struct question {
     size_t n_tokens, n_response;
     bool has_ids, has_response_ids;
     const char *candidates_name; /* the field that gave them */
+    const char *tokens_name;     /* as above; NULL: token_ids */
     const int32_t *candidate_ids;
     size_t n_candidates, n_candidate_rows;
     float temperature;

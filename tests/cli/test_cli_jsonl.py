@@ -387,3 +387,24 @@ def test_raw_logits_are_not_scaled_to_bits(word):
 def test_next_of_no_token_is_refused():
     refusal = error("next", {"id": "good", "prompt": "hello", "top": 0})
     assert refusal["param"] == "top" and "-1 for the whole" in refusal["message"]
+
+
+@pytest.mark.parametrize(
+    "fields, param",
+    [
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": "x" * 5000}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": [1, 999]}, "prompt[1]"),
+        ({"token_ids": []}, "token_ids"),
+        ({"token_ids": [1, 999]}, "token_ids[1]"),
+    ],
+)
+def test_an_error_names_the_input_as_it_was_given(fields, param):
+    refusal = error("score", {"id": "good", **fields})
+    assert refusal["param"] == param and refusal["code"] == 400
+
+
+def test_an_empty_text_is_named_on_the_command_line():
+    assert "(prompt)" in refused("score", "", status=1)
+    assert "(token_ids)" in refused("score", "--ids", "", status=1)

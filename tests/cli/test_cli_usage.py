@@ -149,7 +149,12 @@ def test_a_hostile_argument_stays_on_one_line():
 
 @pytest.mark.parametrize(
     "ids, place",
-    [("1,2,,3", "[2], byte 4"), (",1", "[0], byte 0"), ("1, 2,", "[2], byte 5"), (" , ", "[0], byte 1")],
+    [
+        ("1,2,,3", "[2], byte 4"),
+        (",1", "[0], byte 0"),
+        ("1, 2,", "[2], byte 5"),
+        (" , ", "[0], byte 1"),
+    ],
 )
 def test_a_comma_without_an_id_is_named(ids, place):
     assert f"(token_ids{place})" in refused("score", "--ids", ids, status=1)
