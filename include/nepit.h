@@ -221,8 +221,9 @@ typedef enum np_condition {
 
 typedef enum np_logprobs_mode {
     NP_RAW_LOGPROBS = 0, /* log-softmax of the logits */
-    NP_RAW_LOGITS = 1    /* the logits: logprobs, scores and top_logprobs then hold logits; entropies,
-                             mass and tail are what they are with NP_RAW_LOGPROBS */
+    /* The logits: logprobs, scores and top_logprobs then hold logits; entropies, mass and tail are
+     * what they are with NP_RAW_LOGPROBS. */
+    NP_RAW_LOGITS = 1
 } np_logprobs_mode;
 
 /* What to keep of each row, beside candidates and top: bits for np_request.want. */
