@@ -92,10 +92,14 @@ static void answer_rows(struct engine *engine, const struct step *step, struct j
                 engine->head_rows, n, engine->bad);
     for (size_t i = 0; i < n; i++) {
         if (engine->bad[i] < 0) continue;
-        snprintf(what, sizeof what, "the logit of token %d after this token is not a finite number",
-                 (int)engine->bad[i]);
-        fail_job(&jobs[engine->row_jobs[i]], NP_ENUMERIC,
-                 engine->head_rows[i].plan->start + engine->head_rows[i].j, what);
+        const struct plan *plan = engine->head_rows[i].plan;
+        /* Below 1 it is the temperature that makes logits large, and that came with the request. */
+        np_status status = plan->temperature < 1 ? NP_EINPUT : NP_ENUMERIC;
+        snprintf(
+            what, sizeof what, "the logit of token %d after this token is not a finite number%s",
+            (int)engine->bad[i],
+            plan->temperature != 1 ? " (the logits are divided by the score temperature)" : "");
+        fail_job(&jobs[engine->row_jobs[i]], status, plan->start + engine->head_rows[i].j, what);
     }
 }
 

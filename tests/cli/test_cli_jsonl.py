@@ -408,3 +408,8 @@ def test_an_error_names_the_input_as_it_was_given(fields, param):
 def test_an_empty_text_is_named_on_the_command_line():
     assert "(prompt)" in refused("score", "", status=1)
     assert "(token_ids)" in refused("score", "--ids", "", status=1)
+
+
+def test_a_temperature_under_which_logits_overflow_is_named():
+    refusal = error("score", {"id": "good", "prompt": "hello", "score_temperature": 1e-44})
+    assert refusal["code"] == 400 and "divided by the score temperature" in refusal["message"]
