@@ -355,7 +355,9 @@ static np_status check_together(const struct options *options, unsigned command,
                          "a .npy has no place for the tail; give -o OUT.npz");
     if (command == FOR_NEXT && options->asked.top == 0)
         return error_set(err, NP_EINPUT, "--top", NO_OFFSET, "%s", next_needs_top);
-    return NP_OK;
+    enum cpu_level level;
+    const char *reason;
+    return cpu_choose(options->cpu, &level, &reason, err); /* the environment's too */
 }
 
 np_status options_parse(struct options *options, unsigned command, int n_args, char **args,
