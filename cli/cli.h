@@ -74,7 +74,8 @@ void complain_error(const char *what, const np_error *err);
 
 int workplace_open_model(struct cli *cli);
 
-/* hubcache.c: `name` itself when it is a path, else its folder in the local Hugging Face cache. */
+/* hubcache.c: `name` itself when it is a path, else its folder in the local Hugging Face cache;
+ * NULL: it is not there, and that was complained about. */
 const char *model_find(const char *name, char path[4096]);
 int workplace_open_engine(struct cli *cli); /* from here on Ctrl-C cancels the running call */
 void workplace_close(struct cli *cli);

@@ -54,6 +54,8 @@ int workplace_open_model(struct cli *cli)
         complain("model", "none is named; give -m PATH or set NEPIT_MODEL");
         return EXIT_USAGE;
     }
+    const char *found = model_find(name, path);
+    if (!found) return EXIT_MODEL;
     struct progress progress;
     progress_begin(&progress, cli, "loading");
     np_model_options how = {.profile = options->profile,
@@ -64,7 +66,7 @@ int workplace_open_model(struct cli *cli)
                             .progress_user = &progress};
     np_error err = {0};
     double began_s = seconds_now();
-    np_status status = np_model_open(model_find(name, path), &how, &cli->model, &err);
+    np_status status = np_model_open(found, &how, &cli->model, &err);
     progress_end(&progress);
     cli->load_s = seconds_now() - began_s;
     if (status != NP_OK) {

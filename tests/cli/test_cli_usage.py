@@ -119,6 +119,12 @@ def test_a_name_is_found_in_the_local_cache(tmp_path):
     assert info["model"].endswith("/snapshots/0123abcd")
     for name in ("some/other", "../some/model", "some/model/x"):
         assert name in refused("info", "-m", name, status=3, HF_HOME=str(tmp_path))
+    line = refused("info", "-m", "some/other", status=3, HF_HOME=str(tmp_path))
+    assert f"Hugging Face cache, searched at {tmp_path}/hub" in line
+
+
+def test_an_unknown_cpu_level_is_the_same_error_from_the_environment():
+    assert "sse9 (NEPIT_CPU)" in refused("score", "x", NEPIT_CPU="sse9")
 
 
 def test_max_memory_is_refused_up_front_with_both_numbers():
