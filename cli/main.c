@@ -57,6 +57,8 @@ static int help_command(const struct command *command)
     buf_init(&text, 1 << 16);
     buf_printf(&text, "nepit %s\n\n%s.\n\nOptions:\n", command->usage, command->summary);
     options_help(&text, command->bit);
+    buf_puts(&text, "\nThe model, once for all commands:\n"
+                    "  export NEPIT_MODEL=models/SmolLM2-135M-Instruct.Q4_1.gguf\n");
     buf_printf(&text, "\nExample:\n  %s\n", command->example);
     return print(&text);
 }

@@ -24,6 +24,7 @@ def test_help_fits_80_columns_and_has_an_example(word):
     assert nepit("help", word).out == done.out
     assert all(len(line) <= 80 for line in done.text.splitlines())
     assert f"Example:\n  nepit {word}" in done.text
+    assert "  export NEPIT_MODEL=models/" in done.text
 
 
 @pytest.mark.parametrize("word", COMMANDS)
