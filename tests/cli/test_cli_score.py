@@ -223,7 +223,7 @@ def test_one_token_and_none():
         ["score", ""],
         ["score", "--ids", ""],
         ["next", ""],
-        ["next", "--ids", " , "],
+        ["next", "--ids", "  "],
     ):
         assert "at least one token" in refused(*arguments, status=1)
     error = nepit("score", "--json", "--ids", "", status=1).json["error"]
