@@ -34,7 +34,7 @@ static bool folder_name(const char *name, char out[MAX_NAME])
     return true;
 }
 
-/* The i-th folder that may hold the cache, in the order in which its owners look; false: not set. */
+/* The i-th folder that may hold the cache, in the order in which its owners look; false: unset. */
 enum { N_PLACES = 5 };
 static bool cache_place(size_t i, char path[MAX_PATH / 4])
 {
