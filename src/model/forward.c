@@ -6,9 +6,10 @@
  *                 x = x + Down . f(Up . norm2(x))
  *   hidden = norm(x)
  *
- * Rows are tokens; all rows of a step, of whatever sequences, pass a matrix together. The
- * surprising part is the last layer: a row whose hidden state nobody wants gives its key and value
- * and is dropped there.
+ * x, the residual stream, is summed in f64 and rounded for each norm: where its elements are much
+ * larger than what a block adds, f32 sums make the worst errors (docs/NUMERICS.md). Rows are
+ * tokens; all rows of a step, of whatever sequences, pass a matrix together. A row of the last
+ * layer whose hidden state nobody wants gives its key and value and is dropped there.
  */
 #include "model/workspace.h"
 
@@ -22,7 +23,6 @@ struct pass {
     /* of the norm at hand */
     const float *gain, *bias;
     float *out;
-    bool add_delta;
 };
 
 static size_t qkv_dim(const struct model_config *config)
@@ -38,10 +38,11 @@ static void embed_work(void *ctx, int thread, int n_threads)
     pool_share(pass->n_rows, thread, n_threads, &begin, &end);
     for (size_t r = begin; r < end; r++) {
         size_t position = pass->ws->position[r];
-        float *x = pass->ws->x + r * dim, *cos = pass->ws->cos + r * half,
-              *sin = pass->ws->sin + r * half;
-        matrix_row(&model->embedding, (size_t)pass->step->ids[r], x);
-        if (model->positions) model->kernels->add(dim, model->positions + position * dim, x);
+        double *x = pass->ws->x + r * dim;
+        float *cos = pass->ws->cos + r * half, *sin = pass->ws->sin + r * half;
+        for (size_t i = 0; i < dim; i++)
+            x[i] = model->positions ? model->positions[position * dim + i] : 0;
+        matrix_row(&model->embedding, (size_t)pass->step->ids[r], pass->ws->delta + r * dim);
         if (model->config.rope == ROPE_NONE) continue;
         for (size_t i = 0; i < half; i++) sin[i] = (float)position * model->inv_freq[i];
         model->kernels->unary[U_COS](half, sin, cos);
@@ -49,7 +50,7 @@ static void embed_work(void *ctx, int thread, int n_threads)
     }
 }
 
-/* x += delta (where there is one), out = norm(x) */
+/* x += delta, out = norm(x rounded) */
 static void norm_work(void *ctx, int thread, int n_threads)
 {
     struct pass *pass = ctx;
@@ -58,21 +59,19 @@ static void norm_work(void *ctx, int thread, int n_threads)
     size_t dim = config->dim, begin, end;
     pool_share(pass->n_rows, thread, n_threads, &begin, &end);
     for (size_t r = begin; r < end; r++) {
-        float *x = pass->ws->x + r * dim, *out = pass->out + r * dim;
-        if (pass->add_delta) kernels->add(dim, pass->ws->delta + r * dim, x);
+        float *out = pass->out + r * dim;
+        kernels->accumulate(dim, pass->ws->delta + r * dim, pass->ws->x + r * dim, out);
         if (config->norm == NORM_RMS)
-            kernels->rms_norm(dim, x, pass->gain, config->norm_eps, out);
+            kernels->rms_norm(dim, out, pass->gain, config->norm_eps, out);
         else
-            kernels->layer_norm(dim, x, pass->gain, pass->bias, config->norm_eps, out);
+            kernels->layer_norm(dim, out, pass->gain, pass->bias, config->norm_eps, out);
     }
 }
 
-static void norm(struct pass *pass, const float *gain, const float *bias, bool add_delta,
-                 float *out)
+static void norm(struct pass *pass, const float *gain, const float *bias, float *out)
 {
     pass->gain = gain;
     pass->bias = bias;
-    pass->add_delta = add_delta;
     pass->out = out;
     pool_run(pass->pool, norm_work, pass);
 }
@@ -165,7 +164,7 @@ static size_t keep_wanted(struct pass *pass)
         size_t n = run->want_end - run->want_begin, from = run->row + run->want_begin;
         if (n == 0) continue;
         memmove(pass->ws->x + row * config->dim, pass->ws->x + from * config->dim,
-                n * config->dim * sizeof(float));
+                n * config->dim * sizeof(double));
         memmove(pass->ws->qkv + row * ld, pass->ws->qkv + from * ld, n * ld * sizeof(float));
         pass->ws->spans[n_spans++] = (struct span){run, run->first + run->want_begin, n, row};
         row += n;
@@ -193,7 +192,7 @@ np_status model_forward(const struct model *model, struct workspace *workspace, 
             return error_set(err, NP_ECANCELLED, NULL, NO_OFFSET, "cancelled");
         pass.layer = i;
 
-        norm(&pass, layer->norm1_gain, layer->norm1_bias, i > 0, ws->normed);
+        norm(&pass, layer->norm1_gain, layer->norm1_bias, ws->normed);
         linear(pool, kernels, &layer->qkv, pass.n_rows, ws->normed, config->dim, ws->qkv,
                qkv_dim(config));
         pool_run(pool, rope_work, &pass);
@@ -202,13 +201,13 @@ np_status model_forward(const struct model *model, struct workspace *workspace, 
         attention(model, ws, pool, kv, i, n_spans);
         linear(pool, kernels, &layer->out, pass.n_rows, ws->mixed, q_dim, ws->delta, config->dim);
 
-        norm(&pass, layer->norm2_gain, layer->norm2_bias, true, ws->normed);
+        norm(&pass, layer->norm2_gain, layer->norm2_bias, ws->normed);
         linear(pool, kernels, &layer->up, pass.n_rows, ws->normed, config->dim, ws->up, up_dim);
         pool_run(pool, activation_work, &pass);
         linear(pool, kernels, &layer->down, pass.n_rows, ws->act, config->ffn_dim, ws->delta,
                config->dim);
     }
-    if (pass.n_rows > 0) norm(&pass, model->norm_gain, model->norm_bias, true, hidden);
+    if (pass.n_rows > 0) norm(&pass, model->norm_gain, model->norm_bias, hidden);
     for (size_t i = 0; i < step->n_runs; i++)
         step->runs[i].seq->n_tokens = step->runs[i].first + step->runs[i].n_rows;
     return NP_OK;

@@ -15,7 +15,7 @@ static bool cut(struct workspace *ws, const struct model_config *config, size_t 
     const struct {
         void *place;
         size_t count, size;
-    } buffers[] = {{&ws->x, rows * config->dim, sizeof(float)},
+    } buffers[] = {{&ws->x, rows * config->dim, sizeof(double)},
                    {&ws->normed, rows * config->dim, sizeof(float)},
                    {&ws->delta, rows * config->dim, sizeof(float)},
                    {&ws->qkv, rows * (q + 2 * kv), sizeof(float)},

@@ -3,7 +3,7 @@
  * addition. kernels_ref.c is the definition, in plain loops; every other level gives the same bits.
  *
  * Orders of addition (docs/NUMERICS.md):
- *   DOT    s over k: K is cut in blocks of 128; in a block s = +0, then for each pair (k, k+1), k
+ *   DOT    s over k: K is cut in blocks of 64; in a block s = +0, then for each pair (k, k+1), k
  *          even: s = fma(x[k+1], w[k+1], s), s = fma(x[k], w[k], s); a missing odd k+1 counts as +0
  *          operands; total = +0, then total = total + block sum, blocks in order. All f32.
  *   LANES  16 virtual lanes, element i to lane i mod 16, ascending; then fold: lane i += lane i+8
@@ -12,12 +12,12 @@
  *
  * A panel is 64 columns (outputs) of a matrix w[n, k], stored so that a tile lies together:
  *
- *   K block 0 (k = 0..127)             K block 1 (k = 128..)     ... last block: K even-padded
+ *   K block 0 (k = 0..63)              K block 1 (k = 64..)      ... last block: K even-padded
  *   [tile 0][tile 1][tile 2][tile 3]   [tile 0][tile 1]...
  *    tile = [k in block][16 columns]
  *
- * so element (k, c), kb = k/128, d = depth of block kb (128, or the rest of K rounded up to even),
- * is at kb*128*64 + (c/16)*d*16 + (k%128)*16 + c%16 (panel_index below). Columns beyond N and the
+ * so element (k, c), kb = k/64, d = depth of block kb (64, or the rest of K rounded up to even),
+ * is at kb*64*64 + (c/16)*d*16 + (k%64)*16 + c%16 (panel_index below). Columns beyond N and the
  * odd k beyond K hold +0. A page of 64 cached keys is a panel of 64 columns with K = head_dim; a
  * page of 64 cached values is [head_dim/16 rounded up][64 keys][16].
  *
@@ -34,9 +34,9 @@
 #include "base/cpu.h"
 #include <stdbool.h>
 
-#define PANEL 64   /* columns of a panel, keys of a page */
-#define TILE 16    /* columns of a tile */
-#define KBLOCK 128 /* depth of a block of the DOT order */
+#define PANEL 64  /* columns of a panel, keys of a page */
+#define TILE 16   /* columns of a tile */
+#define KBLOCK 64 /* depth of a block of the DOT order: a page of keys is one block */
 
 /* Depth of block kb of a K-deep panel, as stored (even). */
 static inline size_t block_depth(size_t K, size_t kb)
@@ -82,8 +82,8 @@ struct kernels {
     void (*mix_values)(size_t n_rows, const float *p, size_t ldp, const float *const *pages,
                        size_t n_keys, float *y, size_t ldy, size_t head_dim);
 
-    /* In place on s[0..n): s = exp32(s*scale - max(s*scale)); returns the sum: blocks of 128
-     * counted from `first` rounded down to a multiple of 128 (s[0] is key `first`), LANES by
+    /* In place on s[0..n): s = exp32(s*scale - max(s*scale)); returns the sum: blocks of 64
+     * counted from `first` rounded down to a multiple of 64 (s[0] is key `first`), LANES by
      * absolute key in a block, f32; total = +0 then block sums ascending. n >= 1. */
     float (*softmax)(float *s, size_t n, size_t first, float scale);
 
@@ -96,6 +96,9 @@ struct kernels {
      * 0. */
     void (*layer_norm)(size_t n, const float *x, const float *gain, const float *bias, double eps,
                        float *y);
+
+    /* sum = sum + x in f64, y = sum rounded to f32 (the residual stream) */
+    void (*accumulate)(size_t n, const float *x, double *sum, float *y);
 
     void (*add)(size_t n, const float *x, float *y); /* y = y + x */
     /* y = U_SILU(gate) * up */

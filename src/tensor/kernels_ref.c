@@ -111,6 +111,14 @@ static void layer_norm(size_t n, const float *x, const float *gain, const float 
         y[i] = (float)((x[i] - mean) * r * gain[i] + (bias ? (double)bias[i] : 0));
 }
 
+static void accumulate(size_t n, const float *x, double *sum, float *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        sum[i] += x[i];
+        y[i] = (float)sum[i];
+    }
+}
+
 static void add(size_t n, const float *x, float *y)
 {
     for (size_t i = 0; i < n; i++) y[i] += x[i];
@@ -180,6 +188,7 @@ const struct kernels kernels_ref = {
     .softmax = softmax,
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,
+    .accumulate = accumulate,
     .add = add,
     .silu_mul = silu_mul,
     .rope = rope,

@@ -7,7 +7,7 @@
  *   LEVEL, LEVEL_NAME, LEVEL_TABLE
  *
  * Lanes hold different outputs, so each output's sum is the one of kernels_ref.c. The sums of a
- * block of 128 k live in registers, which is why the rows of a tile are expanded by macros:
+ * block of 64 k live in registers, which is why the rows of a tile are expanded by macros:
  * compilers spill arrays.
  */
 #include "tensor/functions.h"
@@ -20,11 +20,10 @@
 /* So many rows leave time to fetch the next tiles; fewer wait for memory anyway. */
 #define PREFETCH_ROWS 3
 
-/* One block of K: x [rows][depth] times `tiles` tiles, whose k = 0..63 begin at w[0] and 64..127 at
- * w[1], each `stride` floats after the one before it. Adds the sums to y, or to
- * +0 where `first`. */
-typedef void tile_fn(const float *x, size_t ldx, const float *const w[2], size_t stride,
-                     size_t depth, float *y, size_t ldy, bool first);
+/* One block of K: x [rows][depth] times `tiles` tiles from w on, each `stride` floats after the one
+ * before it. Adds the sums to y, or to +0 where `first`. */
+typedef void tile_fn(const float *x, size_t ldx, const float *w, size_t stride, size_t depth,
+                     float *y, size_t ldy, bool first);
 
 #define FOR_TILES_1(DO, r) DO(r, 0)
 #define FOR_TILES_2(DO, r) FOR_TILES_1(DO, r) DO(r, 1)
@@ -62,21 +61,18 @@ typedef void tile_fn(const float *x, size_t ldx, const float *const w[2], size_t
 #define ROW_TOTALS(r, T) FOR_TILES_##T(TOTAL, r)
 
 #define DEFINE_TILES(R, T)                                                                       \
-    static void tiles_##R##x##T(const float *x, size_t ldx, const float *const w[2],             \
-                                size_t stride, size_t depth, float *y, size_t ldy, bool first)   \
+    static void tiles_##R##x##T(const float *x, size_t ldx, const float *tile, size_t stride,    \
+                                size_t depth, float *y, size_t ldy, bool first)                  \
     {                                                                                            \
         const bool prefetch = (R) >= PREFETCH_ROWS;                                              \
         const size_t ahead = (T) * stride;                                                       \
         FOR_ROWS_##R(ROW_SUMS, T)                                                                \
-        for (size_t part = 0; part < 2 && part * PANEL < depth; part++) {                        \
-            const float *tile = w[part];                                                         \
-            size_t left = depth - part * PANEL, n = left < PANEL ? left : PANEL, k = 0;          \
-            for (; k + 2 <= n; k += 2, x += 2, tile += 2 * TILE) {                               \
-                STEP(R, T, 1)                                                                    \
-                STEP(R, T, 0)                                                                    \
-            }                                                                                    \
-            if (k < n) STEP(R, T, 0)                                                             \
+        size_t k = 0;                                                                            \
+        for (; k + 2 <= depth; k += 2, x += 2, tile += 2 * TILE) {                               \
+            STEP(R, T, 1)                                                                        \
+            STEP(R, T, 0)                                                                        \
         }                                                                                        \
+        if (k < depth) STEP(R, T, 0)                                                             \
         FOR_ROWS_##R(ROW_TOTALS, T)                                                              \
     }
 /* clang-format on */
@@ -100,14 +96,14 @@ static const struct {
 /* One block of K, all rows and columns. A tile of weights stays in L1 while the rows pass. */
 struct block {
     size_t n_rows, ldx, ldy, n_cols, stride, depth;
-    const float *x, *w[2];
+    const float *x, *w;
     float *y;
     bool first;
 };
 
 static void run_rows(const struct block *b, size_t tile, size_t n_tiles, float *y, size_t ldy)
 {
-    const float *const w[2] = {b->w[0] + tile * b->stride, b->w[1] + tile * b->stride};
+    const float *w = b->w + tile * b->stride;
     size_t n_blocks = (b->n_rows + MAX_ROWS - 1) / MAX_ROWS;
     const float *x = b->x;
     for (size_t i = 0; i < n_blocks; i++) {
@@ -154,13 +150,12 @@ static void panel_gemm(size_t n_rows, const float *x, size_t ldx, const float *p
     size_t n_chunks = (n_rows + CHUNK_ROWS - 1) / CHUNK_ROWS;
     for (size_t chunk = 0; chunk < n_chunks; chunk++) {
         size_t rows = n_rows / n_chunks + (chunk < n_rows % n_chunks);
-        struct block b = {rows, ldx, ldy, n_cols, 0, 0, x, {panel, panel}, y, true};
+        struct block b = {rows, ldx, ldy, n_cols, 0, 0, x, panel, y, true};
         for (size_t k = 0; k < K; k += KBLOCK, b.first = false) {
             b.depth = K - k < KBLOCK ? K - k : KBLOCK;
             b.stride = block_depth(K, k / KBLOCK) * TILE;
             b.x = x + k;
-            b.w[0] = panel + k * PANEL;
-            b.w[1] = b.w[0] + PANEL * TILE;
+            b.w = panel + k * PANEL;
             run_block(&b);
         }
         x += rows * ldx;
@@ -171,12 +166,11 @@ static void panel_gemm(size_t n_rows, const float *x, size_t ldx, const float *p
 static void mix_values(size_t n_rows, const float *p, size_t ldp, const float *const *pages,
                        size_t n_keys, float *y, size_t ldy, size_t head_dim)
 {
-    struct block b = {n_rows, ldp, ldy, head_dim, PANEL * TILE, 0, p, {NULL, NULL}, y, true};
+    struct block b = {n_rows, ldp, ldy, head_dim, PANEL * TILE, 0, p, NULL, y, true};
     for (size_t j = 0; j < n_keys && n_rows; j += KBLOCK, b.first = false) {
         b.depth = n_keys - j < KBLOCK ? n_keys - j : KBLOCK;
         b.x = p + j;
-        b.w[0] = pages[j / PANEL];
-        b.w[1] = b.depth > PANEL ? pages[j / PANEL + 1] : b.w[0];
+        b.w = pages[j / KBLOCK]; /* a block of keys is a page */
         run_block(&b);
     }
 }
@@ -260,6 +254,14 @@ DEFINE_UNARY(exp)
 DEFINE_UNARY(tanh)
 DEFINE_UNARY(silu)
 DEFINE_UNARY(gelu_tanh)
+
+static void accumulate(size_t n, const float *x, double *sum, float *y)
+{
+    for (size_t i = 0; i < n; i++) { /* compilers make good code of it */
+        sum[i] += x[i];
+        y[i] = (float)sum[i];
+    }
+}
 
 static void add(size_t n, const float *x, float *y)
 {
@@ -416,6 +418,7 @@ const struct kernels LEVEL_TABLE = {
     .softmax = softmax,
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,
+    .accumulate = accumulate,
     .add = add,
     .silu_mul = silu_mul,
     .rope = rope,
