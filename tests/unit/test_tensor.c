@@ -75,16 +75,16 @@ static void every_scale_of_quantised_blocks(void **state)
     static const enum dtype types[] = {DT_Q4_0, DT_Q4_1, DT_Q5_0, DT_Q5_1, DT_Q8_0};
     for (size_t t = 0; t < sizeof types / sizeof *types; t++)
         for (uint32_t scale = 0; scale < 65536; scale += 1 + scale % 3) {
-            uint8_t block[2][34];
+            uint8_t blocks[2 * 34];
             size_t n_bytes = dtype_infos[types[t]].block_bytes;
             float out[64];
-            for (size_t i = 0; i < 2 * n_bytes; i++) block[0][i] = (uint8_t)(random32() >> 24);
-            block[0][0] = (uint8_t)scale;
-            block[0][1] = (uint8_t)(scale >> 8);
-            dequantize(types[t], block[0], out, 64);
+            for (size_t i = 0; i < 2 * n_bytes; i++) blocks[i] = (uint8_t)(random32() >> 24);
+            blocks[0] = (uint8_t)scale;
+            blocks[1] = (uint8_t)(scale >> 8);
+            dequantize(types[t], blocks, out, 64);
             for (int j = 0; j < 64; j++)
                 assert_true(same(
-                    out[j], quant_value(types[t], block[0] + (size_t)(j / 32) * n_bytes, j % 32)));
+                    out[j], quant_value(types[t], blocks + (size_t)(j / 32) * n_bytes, j % 32)));
         }
 }
 
