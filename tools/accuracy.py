@@ -22,7 +22,7 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "bench" / "peers")]
-from expand_gguf import expand  # noqa: E402
+from peer_weights import write_gguf  # noqa: E402
 from peer import Peer, interpreter  # noqa: E402
 from tools import corpus, oracle  # noqa: E402
 
@@ -101,7 +101,7 @@ def peer_rows(args, sequences):
     if python:
         wide = CACHE.parent / (pathlib.Path(args.model).stem + ".F32.gguf")
         if not wide.exists():
-            expand(args.model, wide)
+            write_gguf(args.model, wide)
         for path, label in (
             (wide, "weights expanded to float32"),
             (args.model, "the file as it is"),
