@@ -103,7 +103,8 @@ static const struct option table[] = {
     {"max-memory", 0, FOR_ALL, KIND_SIZE, AT(max_memory), "SIZE",
      "bytes, or with K, M, G; refused when it takes more", 0, 0, NULL},
     {"profile", 0, FOR_ALL, KIND_ONE_OF, AT(profile), "P", "f32", 0, 0, profile_names},
-    {"cpu", 0, FOR_ALL, KIND_CPU, AT(cpu), "LEVEL", "auto, ref, avx2 or avx512", 0, 0, NULL},
+    {"cpu", 0, FOR_ALL, KIND_CPU, AT(cpu), "LEVEL", "auto, ref, avx2, avx512, avx512bf16 or neon",
+     0, 0, NULL},
     {"help", 'h', FOR_ALL, KIND_SET, AT(help), NULL, "this page", 1, 0, NULL},
 };
 #define N_OPTIONS (sizeof table / sizeof table[0])

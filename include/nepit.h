@@ -101,8 +101,9 @@ typedef struct np_model np_model;
 
 typedef struct np_model_options {
     const char *profile; /* NULL or "f32" */
-    const char *cpu;     /* the level to use: "ref", "avx2" or "avx512". NULL or "auto": what the
-                        environment variable NEPIT_CPU says, else the highest this CPU has */
+    const char *cpu;     /* the level to use: "ref", "avx2", "avx512", "avx512bf16" or "neon". NULL
+                        or "auto": what the environment variable NEPIT_CPU says, else the highest
+                        this CPU has */
     int n_threads;       /* threads used for packing; 0 = one per core */
     size_t max_memory; /* bytes of weights allowed; 0 = no limit; above: NP_ELIMIT before loading */
     void (*progress)(void *user, size_t done, size_t total); /* tensors packed; may be NULL */

@@ -6,14 +6,22 @@
 #define BASE_CPU_H
 
 #include "base/error.h"
+#include <stdbool.h>
 
-/* In ascending order; a level implies the ones before it on its platform. */
-enum cpu_level { CPU_REF, CPU_AVX2, CPU_AVX512, CPU_LEVELS };
+/* New level: one here, one row of cpu.c's `levels`, what it needs, its row in tensor/kernels.c. */
+enum cpu_level { CPU_REF, CPU_AVX2, CPU_AVX512, CPU_AVX512BF16, CPU_NEON, CPU_LEVELS };
 
-const char *cpu_level_name(enum cpu_level level); /* "ref", "avx2", "avx512" */
+const char *cpu_level_name(enum cpu_level level); /* "ref", "avx2", ...; "unknown" */
 
-/* The highest level that the machine has (avx2 asks for AVX2, FMA and F16C; avx512 for F, BW, DQ,
- * VL too). */
+/* The level that this one implies: ref < avx2 < avx512 < avx512bf16 on x86, ref < neon on Arm64;
+ * ref is below itself. */
+enum cpu_level cpu_level_below(enum cpu_level level);
+
+/* Whether the machine has a level. avx2 asks for AVX2, FMA and F16C; avx512 for F, BW, DQ, VL too;
+ * avx512bf16 for BF16 and VNNI too; neon for Arm64. */
+bool cpu_has(enum cpu_level level);
+
+/* The highest level that the machine has. */
 enum cpu_level cpu_detect(void);
 
 /* The level for `wanted` (NULL, "auto": NEPIT_CPU if set, else the highest). *reason: a static

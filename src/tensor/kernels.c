@@ -1,6 +1,6 @@
 /*
- * kernels.c - which table of kernels runs. A level that was not built for this platform falls back
- * to the next lower one, which gives the same bits.
+ * kernels.c - which table of kernels runs. A level that was not built falls back to the one below
+ * it, which gives the same bits.
  */
 #include "tensor/levels.h"
 
@@ -16,7 +16,7 @@ static const struct kernels *const tables[CPU_LEVELS] = {
 
 const struct kernels *kernels_get(enum cpu_level level)
 {
-    int i = level < CPU_LEVELS ? (int)level : CPU_LEVELS - 1;
-    while (!tables[i]) i--;
-    return tables[i];
+    if ((unsigned)level >= CPU_LEVELS) level = CPU_REF;
+    while (!tables[level]) level = cpu_level_below(level);
+    return tables[level];
 }

@@ -19,7 +19,7 @@ import pytest
 import nepit
 
 BITS = pathlib.Path(__file__).parent / "bits.json"
-LEVELS = ("ref", "avx2", "avx512")
+LEVELS = ("ref", "avx2", "avx512", "avx512bf16", "neon")
 THREADS = (1, 2, 3, 5)
 CHUNKS = (1, 7, 16, 64, 512)
 FAMILIES = (

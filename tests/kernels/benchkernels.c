@@ -104,8 +104,9 @@ void bench_kernels(const char *pattern)
     fill_floats(x, n, FILL_PLAIN);
     fill_floats(w, n, FILL_PLAIN);
     fill_floats(y, n, FILL_PLAIN);
-    for (int level = CPU_REF + 1; level <= (int)cpu_detect(); level++) {
-        struct work work = {kernels_get((enum cpu_level)level), 1536, 0, x, w, y};
+    for (enum cpu_level level = CPU_REF + 1; level < CPU_LEVELS; level++) {
+        struct work work = {kernels_get(level), 1536, 0, x, w, y};
+        if (!cpu_has(level) || work.k->level != level) continue;
         if (strstr("panel_gemm", pattern)) bench_gemm(work);
         for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
             if (strstr(vectors[i].name, pattern))

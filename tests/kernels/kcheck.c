@@ -12,10 +12,10 @@ extern const struct kernels kernels_emulated;
 size_t kcheck_levels(const struct kernels *levels[], size_t max)
 {
     size_t n = 0;
-    for (int level = CPU_REF + 1; level <= (int)cpu_detect() && n < max; level++)
-        levels[n++] = kernels_get((enum cpu_level)level);
+    for (enum cpu_level level = CPU_REF + 1; level < CPU_LEVELS && n < max; level++)
+        if (cpu_has(level) && kernels_get(level)->level == level) levels[n++] = kernels_get(level);
 #ifdef HAVE_SIMDE
-    if (n < max && cpu_detect() >= CPU_AVX2) levels[n++] = &kernels_emulated;
+    if (n < max && cpu_has(CPU_AVX2)) levels[n++] = &kernels_emulated;
 #endif
     return n;
 }
@@ -125,9 +125,10 @@ PEAK_LOOP(peak_zmm, "avx512f", "zmm")
 
 double peak_gflops(enum cpu_level level)
 {
-    void (*loop)(void) = level == CPU_AVX512 ? peak_zmm : peak_ymm;
-    if (level == CPU_REF || level > cpu_detect()) return 0;
-    double best = 0, lanes = level == CPU_AVX512 ? 16 : 8;
+    bool wide = level == CPU_AVX512 || level == CPU_AVX512BF16;
+    void (*loop)(void) = wide ? peak_zmm : peak_ymm;
+    if (level == CPU_REF || !cpu_has(level)) return 0;
+    double best = 0, lanes = wide ? 16 : 8;
     for (int i = 0; i < 5; i++) {
         double begin = seconds();
         loop();

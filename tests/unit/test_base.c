@@ -475,10 +475,30 @@ static void cpu_is_chosen(void **state)
     setenv("NEPIT_CPU", "", 1);
     assert_int_equal(cpu_choose("", &level, &reason, &err), NP_OK);
     unsetenv("NEPIT_CPU");
-    for (enum cpu_level above = highest + 1; above < CPU_LEVELS; above++) {
-        assert_int_equal(cpu_choose(cpu_level_name(above), &level, &reason, &err), NP_EUNSUPPORTED);
-        assert_non_null(strstr(err.message, cpu_level_name(highest)));
+    for (enum cpu_level each = 0; each < CPU_LEVELS; each++) {
+        np_status status = cpu_choose(cpu_level_name(each), &level, &reason, &err);
+        assert_int_equal(status, cpu_has(each) ? NP_OK : NP_EUNSUPPORTED);
+        if (status == NP_OK) assert_int_equal(level, each);
+        if (status != NP_OK) assert_non_null(strstr(err.message, cpu_level_name(highest)));
     }
+}
+
+static void cpu_levels_stand_on_others(void **state)
+{
+    np_error err;
+    enum cpu_level level;
+    const char *reason;
+    assert_int_equal(cpu_choose("sse9", &level, &reason, &err), NP_EINPUT);
+    for (enum cpu_level each = 0; each < CPU_LEVELS; each++) {
+        assert_non_null(strstr(err.message, cpu_level_name(each)));
+        assert_true(each == CPU_REF || cpu_level_below(each) < each);
+        assert_true(!cpu_has(each) || cpu_has(cpu_level_below(each)));
+    }
+    assert_int_equal(cpu_level_below(CPU_AVX512BF16), CPU_AVX512);
+    assert_int_equal(cpu_level_below(CPU_NEON), CPU_REF);
+    assert_int_equal(cpu_level_below(CPU_REF), CPU_REF);
+    assert_int_equal(cpu_level_below(CPU_LEVELS), CPU_REF);
+    assert_true(cpu_has(CPU_REF) && !cpu_has(CPU_LEVELS));
     assert_string_equal(cpu_level_name(CPU_LEVELS), "unknown");
 }
 
@@ -490,7 +510,14 @@ static void cpu_detection_agrees(void **state)
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    assert_int_equal(cpu_detect(), avx2 && avx512 ? CPU_AVX512 : avx2 ? CPU_AVX2 : CPU_REF);
+    bool bf16 = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+    assert_int_equal(cpu_has(CPU_AVX2), avx2);
+    assert_int_equal(cpu_has(CPU_AVX512), avx2 && avx512);
+    assert_int_equal(cpu_has(CPU_AVX512BF16), avx2 && avx512 && bf16);
+    assert_false(cpu_has(CPU_NEON));
+#elif defined(__aarch64__)
+    assert_int_equal(cpu_detect(), CPU_NEON);
+    assert_false(cpu_has(CPU_AVX2));
 #else
     assert_int_equal(cpu_detect(), CPU_REF);
 #endif
@@ -518,6 +545,7 @@ int main(void)
         cmocka_unit_test(errors_are_cut_not_overrun),
         cmocka_unit_test(errors_are_utf8_in_one_line),
         cmocka_unit_test(cpu_is_chosen),
+        cmocka_unit_test(cpu_levels_stand_on_others),
         cmocka_unit_test(cpu_detection_agrees),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
