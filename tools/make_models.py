@@ -411,6 +411,40 @@ def make_qwen2(out):
         tie_word_embeddings=False,
     )
     save_gguf(out, "qwen2-mixed-v2.gguf", mixed, MIXED, tokenizer, "qwen2", CHAT, version=2)
+    make_windows(out)
+
+
+def make_windows(out):
+    """Windows of a few keys and of more than a page, in the last layers and in named ones."""
+    short = qwen2(
+        24,
+        hidden_size=30,
+        intermediate_size=44,
+        num_hidden_layers=3,
+        tie_word_embeddings=True,
+        use_sliding_window=True,
+        sliding_window=5,
+        max_window_layers=1,
+    )
+    folder = save_folder(out, "qwen2-window5", short)
+    config_as_version_4(folder, "float32")
+    config = json.loads((folder / "config.json").read_text())
+    del config["layer_types"]  # old files have max_window_layers alone
+    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    long = qwen2(
+        25,
+        hidden_size=36,
+        num_attention_heads=6,
+        num_key_value_heads=1,
+        head_dim=12,
+        intermediate_size=40,
+        num_hidden_layers=3,
+        tie_word_embeddings=True,
+        use_sliding_window=True,
+        sliding_window=77,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+    )
+    save_folder(out, "qwen2-window77", long)
 
 
 def make_gpt2(out):

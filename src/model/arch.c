@@ -49,35 +49,33 @@
         NULL, RULE_IGNORE, 0, false, NULL \
     }
 
-/* Llama and Qwen2. sliding_window is read only where use_sliding_window is true; biases are used
- * where the file has them; pretraining_tp only cuts the same product into pieces. */
-static const struct setting_rule llama_hf[] = {SIZE("num_hidden_layers", n_layers),
-                                               SIZE("hidden_size", dim),
-                                               SIZE("num_attention_heads", n_heads),
-                                               SIZE_IF("num_key_value_heads", n_kv_heads),
-                                               SIZE_IF("head_dim", head_dim),
-                                               SIZE("intermediate_size", ffn_dim),
-                                               SIZE("vocab_size", n_vocab),
-                                               SIZE("max_position_embeddings", n_context),
-                                               REAL("rms_norm_eps", norm_eps),
-                                               REAL_IF("rope_theta", rope_theta),
-                                               REAL_IF("rope_parameters.rope_theta", rope_theta),
-                                               FLAG("tie_word_embeddings", head_tied),
-                                               EXPECT("rope_parameters.rope_type", "default"),
-                                               EXPECT("rope_parameters.type", "default"),
-                                               EXPECT("rope_scaling", "null"),
-                                               EXPECT("rope_scaling.rope_type", "default"),
-                                               EXPECT("rope_scaling.type", "default"),
-                                               EXPECT("rope_interleaved", "false"),
-                                               EXPECT("hidden_act", "silu"),
+/* Llama and Qwen2. Biases are used where the file has them; pretraining_tp only cuts the same
+ * product into pieces. */
+#define LLAMA_HF                                                                                   \
+    SIZE("num_hidden_layers", n_layers), SIZE("hidden_size", dim),                                 \
+        SIZE("num_attention_heads", n_heads), SIZE_IF("num_key_value_heads", n_kv_heads),          \
+        SIZE_IF("head_dim", head_dim), SIZE("intermediate_size", ffn_dim),                         \
+        SIZE("vocab_size", n_vocab), SIZE("max_position_embeddings", n_context),                   \
+        REAL("rms_norm_eps", norm_eps), REAL_IF("rope_theta", rope_theta),                         \
+        REAL_IF("rope_parameters.rope_theta", rope_theta), FLAG("tie_word_embeddings", head_tied), \
+        EXPECT("rope_parameters.rope_type", "default"), EXPECT("rope_parameters.type", "default"), \
+        EXPECT("rope_scaling", "null"), EXPECT("rope_scaling.rope_type", "default"),               \
+        EXPECT("rope_scaling.type", "default"), EXPECT("rope_interleaved", "false"),               \
+        EXPECT("hidden_act", "silu"), IGNORE("attention_bias"), IGNORE("mlp_bias"),                \
+        IGNORE("pretraining_tp"), IGNORE("is_llama_config")
+/* Llama itself never reads sliding_window. */
+static const struct setting_rule llama_hf[] = {LLAMA_HF,
                                                EXPECT("layer_types", "full_attention"),
                                                EXPECT("use_sliding_window", "false"),
                                                IGNORE("sliding_window"),
                                                IGNORE("max_window_layers"),
-                                               IGNORE("attention_bias"),
-                                               IGNORE("mlp_bias"),
-                                               IGNORE("pretraining_tp"),
-                                               IGNORE("is_llama_config"),
+                                               END_RULES};
+/* These four are read together: windows_qwen2. */
+static const struct setting_rule qwen2_hf[] = {LLAMA_HF,
+                                               IGNORE("layer_types"),
+                                               IGNORE("use_sliding_window"),
+                                               IGNORE("sliding_window"),
+                                               IGNORE("max_window_layers"),
                                                END_RULES};
 
 static const struct setting_rule llama_gguf[] = {SIZE("block_count", n_layers),
@@ -228,8 +226,8 @@ static const struct weight gpt2_layer[] = {
     }
 
 static const struct architecture architectures[] = {
-    {"llama", "", ROPE_MODEL, llama_hf, llama_gguf, llama_weights, llama_layer},
-    {"qwen2", "", ROPE_MODEL, llama_hf, llama_gguf, llama_weights, qwen2_layer},
+    {"llama", "", ROPE_MODEL, llama_hf, llama_gguf, llama_weights, llama_layer, NULL},
+    {"qwen2", "", ROPE_MODEL, qwen2_hf, llama_gguf, llama_weights, qwen2_layer, windows_qwen2},
     {"gpt2",
      "transformer.",
      {.norm = NORM_LAYER,
@@ -241,7 +239,8 @@ static const struct architecture architectures[] = {
      gpt2_hf,
      gpt2_gguf,
      gpt2_weights,
-     gpt2_layer},
+     gpt2_layer,
+     NULL},
 };
 
 const struct architecture *architecture_of(const struct modelfile *file, np_error *err)

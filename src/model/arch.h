@@ -54,6 +54,8 @@ struct architecture {
     const struct setting_rule *hf, *gguf; /* settings.h */
     const struct weight *weights; /* of the model; ends with kind WEIGHT_MATRIX, hf and gguf NULL */
     const struct weight *layer_weights;
+    /* Which layers see a window, from settings that are read together; NULL: none ever does. */
+    np_status (*windows)(const struct modelfile *file, struct model_config *config, np_error *err);
 };
 
 const struct architecture *architecture_of(const struct modelfile *file, np_error *err);

@@ -7,8 +7,9 @@
  *   scores [rows][keys] x value pages -> mixed [rows][head_dim]
  *
  * Whole score rows are kept, so that the maximum is exact and nothing is rescaled. A row's keys end
- * at its own position; what a tile computed beyond is replaced by +0, which changes no sum. Tiles
- * are dealt to threads in turn: neighbours cost the same.
+ * at its own position and, with a window, begin shortly before it: a tile's pages begin with the
+ * first that one of its rows needs, and what it computed in front of a row's keys and behind them
+ * is replaced by +0, which changes no sum.
  */
 #include "model/workspace.h"
 
@@ -19,7 +20,8 @@ struct attention_task {
     struct workspace *workspace;
     const struct kv_pool *kv;
     size_t layer, n_spans;
-    size_t group; /* query heads per key/value head */
+    size_t group;  /* query heads per key/value head */
+    size_t window; /* 0: none */
     float scale;
 };
 
@@ -36,14 +38,23 @@ size_t attention_scratch_floats(const struct model_config *config, size_t max_to
     return scores + 2 * TILE_POSITIONS * group * ((config->head_dim + TILE - 1) / TILE * TILE);
 }
 
-static size_t tile_positions(size_t group, size_t n_keys)
+/* The first key that the row at `position` sees. */
+static size_t first_key(size_t window, size_t position)
 {
-    size_t n = SCORE_FLOATS / (group * padded_keys(n_keys));
+    return window && position >= window ? position + 1 - window : 0;
+}
+
+/* Positions of the tile that ends before position `end`. */
+static size_t tile_positions(const struct attention_task *task, size_t end)
+{
+    size_t most = task->window + TILE_POSITIONS + PANEL; /* keys, from the start of a page */
+    size_t n_keys = task->window && most < end ? most : end;
+    size_t n = SCORE_FLOATS / (task->group * padded_keys(n_keys));
     if (n < 1) return 1;
     return n < TILE_POSITIONS ? n : TILE_POSITIONS;
 }
 
-/* Positions [begin, begin + n) of a span, one key/value head. */
+/* Positions [begin, begin + n) of a span, one key/value head. Keys are counted from `base`. */
 static void attend_tile(const struct attention_task *task, const struct span *span, size_t begin,
                         size_t n, size_t head, int thread)
 {
@@ -52,7 +63,9 @@ static void attend_tile(const struct attention_task *task, const struct span *sp
     struct workspace *ws = task->workspace;
     size_t head_dim = config->head_dim, group = task->group, rows = n * group;
     size_t q_dim = config->n_heads * head_dim, ld_qkv = q_dim + 2 * config->n_kv_heads * head_dim;
-    size_t n_keys = span->position + begin + n, ld = padded_keys(n_keys), n_pages = ld / PANEL;
+    size_t position = span->position + begin;
+    size_t base = first_key(task->window, position) / PANEL * PANEL;
+    size_t n_keys = position + n - base, ld = padded_keys(n_keys), n_pages = ld / PANEL;
     float *q = ws->scratch + (size_t)thread * ws->scratch_floats;
     float *out = q + TILE_POSITIONS * group * head_dim;
     float *scores = out + TILE_POSITIONS * group * head_dim;
@@ -64,7 +77,7 @@ static void attend_tile(const struct attention_task *task, const struct span *sp
                group * head_dim * sizeof(float));
 
     for (size_t p = 0; p < n_pages; p++) {
-        const struct kv_page *page = span->run->seq->pages[p];
+        const struct kv_page *page = span->run->seq->pages[base / PANEL + p];
         size_t left = n_keys - p * PANEL;
         pages[p] = kv_values(task->kv, page, task->layer, head);
         kernels->panel_gemm(rows, q, head_dim, kv_keys(task->kv, page, task->layer, head), head_dim,
@@ -73,11 +86,13 @@ static void attend_tile(const struct attention_task *task, const struct span *sp
 
     size_t n_even = (n_keys + 1) & ~(size_t)1;
     for (size_t i = 0; i < rows; i++) {
+        size_t own = position + i / group, first = first_key(task->window, own) - base;
+        size_t end = own + 1 - base;
         float *row = scores + i * ld;
-        size_t n_own = span->position + begin + i / group + 1;
-        q[i] = kernels->softmax(row, n_own, 0,
-                                task->scale); /* q is used up: its front holds the sums */
-        for (size_t k = n_own; k < n_even; k++) row[k] = 0.0f;
+        /* q is used up: its front holds the sums */
+        q[i] = kernels->softmax(row + first, end - first, base + first, task->scale);
+        for (size_t k = 0; k < first; k++) row[k] = 0.0f;
+        for (size_t k = end; k < n_even; k++) row[k] = 0.0f;
     }
     kernels->mix_values(rows, scores, ld, pages, n_keys, out, head_dim, head_dim);
     for (size_t i = 0; i < rows; i++)
@@ -86,18 +101,27 @@ static void attend_tile(const struct attention_task *task, const struct span *sp
                             (head * group + i % group) * head_dim);
 }
 
+/* Tiles are dealt from the longest to the shortest, to and fro: 0 1 2 2 1 0 0 1 2. So no thread has
+ * the longer one of every round. */
+static size_t dealt_to(size_t unit, size_t n_threads)
+{
+    size_t at = unit % (2 * n_threads);
+    return at < n_threads ? at : 2 * n_threads - 1 - at;
+}
+
 static void attention_work(void *ctx, int thread, int n_threads)
 {
     const struct attention_task *task = ctx;
     size_t unit = 0;
     for (size_t s = 0; s < task->n_spans; s++) {
         const struct span *span = &task->workspace->spans[s];
-        size_t step = tile_positions(task->group, span->position + span->n_rows);
-        for (size_t begin = 0; begin < span->n_rows; begin += step) {
-            size_t left = span->n_rows - begin;
-            for (size_t head = 0; head < task->model->config.n_kv_heads; head++, unit++)
-                if (unit % (size_t)n_threads == (size_t)thread)
-                    attend_tile(task, span, begin, left < step ? left : step, head, thread);
+        for (size_t end = span->n_rows; end > 0;) {
+            size_t n = tile_positions(task, span->position + end);
+            if (n > end) n = end;
+            end -= n;
+            for (size_t head = 0; head < task->model->config.n_kv_heads; head++)
+                if (dealt_to(unit++, (size_t)n_threads) == (size_t)thread)
+                    attend_tile(task, span, end, n, head, thread);
         }
     }
 }
@@ -112,6 +136,7 @@ void attention(const struct model *model, struct workspace *workspace, struct po
                                   .layer = layer,
                                   .n_spans = n_spans,
                                   .group = config->n_heads / config->n_kv_heads,
+                                  .window = model_window(config, layer),
                                   .scale = (float)(1.0 / sqrt((double)config->head_dim))};
     pool_run(pool, attention_work, &task);
 }

@@ -108,6 +108,7 @@ np_status model_configure(const struct modelfile *file, struct model_config *out
     config.architecture = arch->name;
     TRY(settings_apply(file, arch, &config, err));
     TRY(size_defaults(&config, err));
+    if (arch->windows) TRY(arch->windows(file, &config, err));
     TRY(find_vocabulary(file, arch, &config, err));
     TRY(find_head(file, arch, &config, err));
     *out = config;

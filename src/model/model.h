@@ -34,7 +34,14 @@ struct model_config {
     double norm_eps, rope_theta;
     bool head_tied;
     bool learned_positions;
+    size_t window; /* keys that a row of a windowed layer sees, its own included; 0: none is */
+    bool windowed[MODEL_MAX_LAYERS];
 };
+/* Window of a layer; 0: a row sees every key up to its own. */
+static inline size_t model_window(const struct model_config *config, size_t layer)
+{
+    return config->windowed[layer] ? config->window : 0;
+}
 
 struct layer {
     float *norm1_gain, *norm1_bias, *norm2_gain,

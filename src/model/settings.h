@@ -30,4 +30,7 @@ struct setting_rule {
 np_status settings_apply(const struct modelfile *file, const struct architecture *arch,
                          struct model_config *config, np_error *err);
 
+/* Sliding windows as Qwen2's config.json describes them (arch.h: windows); n_layers is known. */
+np_status windows_qwen2(const struct modelfile *file, struct model_config *config, np_error *err);
+
 #endif

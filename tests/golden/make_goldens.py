@@ -1,6 +1,7 @@
-"""Makes tests/golden/NAME.json for every model of tests/data/models.
+"""Makes tests/golden/NAME.json for every model of tests/data/models, or for those named.
 
-    python tests/golden/make_goldens.py [--transformers-python .cache/peers/transformers/bin/python]
+    python tests/golden/make_goldens.py [--transformers-python P] [NAME...]
+    (P: .cache/peers/transformers/bin/python if not given)
 
 Each file holds ids (PCG64 seed 7), the float64 oracle's log-probabilities of the true tokens and
 of some candidates, the same from transformers in float64 and float32, and how far transformers'
@@ -99,10 +100,14 @@ def dump(result):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--transformers-python")
-    python = interpreter("transformers", parser.parse_args().transformers_python)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    arguments = parser.parse_args()
+    python = interpreter("transformers", arguments.transformers_python)
     if python is None:
         raise SystemExit("no transformers here: bench/peers/setup.sh makes its environment")
     for path in sorted(MODELS.iterdir()):
+        if arguments.names and path.name not in arguments.names:
+            continue
         text = dump(golden(path, python))
         (pathlib.Path(__file__).parent / f"{path.name}.json").write_text(text)
 

@@ -31,9 +31,9 @@ def gelu_tanh(x):
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
-def attention(q, k, v, lengths):
+def attention(q, k, v, lengths, window=None):
     """Causal attention in sequences of `lengths` that lie one after another: q [n, heads, d], k
-    and v [n, kv_heads, d] -> [n, heads * d]."""
+    and v [n, kv_heads, d] -> [n, heads * d]. A row sees the last `window` keys up to its own."""
     n, n_heads, d = q.shape
     group = n_heads // k.shape[1]
     out = np.empty_like(q)
@@ -42,7 +42,10 @@ def attention(q, k, v, lengths):
         begin, first, last, h = job  # rows first to last of the sequence that begins at row begin
         scores = q[first:last, h] @ k[begin:last, h // group].T
         scores *= d**-0.5
-        scores[np.arange(begin, last) > np.arange(first, last)[:, None]] = -np.inf
+        ahead = np.arange(begin, last) - np.arange(first, last)[:, None]
+        scores[ahead > 0] = -np.inf
+        if window is not None:
+            scores[ahead <= -window] = -np.inf
         scores -= scores.max(axis=1, keepdims=True)
         np.exp(scores, out=scores)
         mixed = scores @ v[begin:last, h // group]

@@ -27,6 +27,7 @@ class Llama(Decoder):
         "down": ("blk.{i}.ffn_down.weight", "model.layers.{i}.mlp.down_proj.weight"),
     }
     qkv_bias = False
+    windows = {}  # layer -> keys that a row sees
 
     def __init__(self, source):
         super().__init__(source)
@@ -62,9 +63,12 @@ class Llama(Decoder):
             self.require("hidden_act", "silu")
             self.require("attention_bias", False)
             self.require("mlp_bias", False)
-            self.require("use_sliding_window", False)
+            self._windows(settings)
         if scaling not in ("none", "default"):
             raise ValueError(f"{self.source.path}: rope scaling {scaling!r} is not supported")
+
+    def _windows(self, settings):
+        self.require("use_sliding_window", False)
 
     def fix(self, own, w):
         if not (self.permuted and self.source.container == "gguf" and own in ("q", "k")):
@@ -85,7 +89,7 @@ class Llama(Decoder):
         h = rms_norm(x, self.weight("norm1", i), self.eps)
         q, k, v = (self.projection(h, own, i) for own in "qkv")
         q, k = (rope.rotate(t, self.cos, self.sin) for t in (q, k))
-        x = x + self.linear(attention(q, k, v, lengths), "o", i)
+        x = x + self.linear(attention(q, k, v, lengths, self.windows.get(i)), "o", i)
         h = rms_norm(x, self.weight("norm2", i), self.eps)
         return x + self.linear(silu(self.linear(h, "gate", i)) * self.linear(h, "up", i), "down", i)
 
@@ -97,3 +101,17 @@ class Qwen2(Llama):
     architectures = ("qwen2",)
     permuted = False
     qkv_bias = True
+
+    def _windows(self, settings):
+        """As transformers' Qwen2Config reads them: max_window_layers is the first layer that has a
+        window, unless layer_types says which."""
+        window = settings.get("sliding_window", 4096) if settings.get("use_sliding_window") else None
+        first = settings.get("max_window_layers", 28) if window else self.n_layers
+        kinds = settings.get("layer_types") or [
+            "sliding_attention" if i >= first else "full_attention" for i in range(self.n_layers)
+        ]
+        if len(kinds) != self.n_layers or set(kinds) - {"full_attention", "sliding_attention"}:
+            raise ValueError(f"{self.source.path}: layer_types {kinds} are not supported")
+        self.windows = {i: window for i, kind in enumerate(kinds) if kind == "sliding_attention"}
+        if self.windows and not window:
+            raise ValueError(f"{self.source.path}: sliding_attention without a sliding_window")
