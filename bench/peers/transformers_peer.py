@@ -75,20 +75,32 @@ def true_logprobs(logits, ids, first, softmax):
     """Of the tokens that rows first.. score; the last row scores nothing."""
     targets = torch.tensor(ids[first + 1 :])
     logits = logits[: len(targets)]
-    if softmax == "float64":
-        logits = logits.double()
+    if softmax != "own":
+        logits = logits.to(getattr(torch, softmax))
     return torch.log_softmax(logits, -1).gather(1, targets[:, None])[:, 0].double()
+
+
+def decode(model, ids, softmax):
+    """The same for rows 0.., one token at a time."""
+    cache, result = transformers.DynamicCache(config=model.config), []
+    for i in range(len(ids) - 1):
+        out = model(torch.tensor([ids[i : i + 1]]), past_key_values=cache, use_cache=True)
+        result.append(true_logprobs(out.logits[0], ids[i : i + 2], 0, softmax))
+    return torch.cat(result)
 
 
 def answer(model, request):
     sequences, first = request["sequences"], request.get("first", 0)
+    softmax = request.get("softmax", "own")
     begin = time.perf_counter()
     with torch.inference_mode():
-        logits = logits_of(model, sequences, first)
-        if request.get("rows"):
+        if request.get("decode"):
+            result = [decode(model, ids, softmax) for ids in sequences]
+        elif request.get("rows"):
+            logits = logits_of(model, sequences, first)
             result = [torch.log_softmax(x.double(), -1) for x in logits]
         else:
-            softmax = request.get("softmax", "own")
+            logits = logits_of(model, sequences, first)
             result = [true_logprobs(x, ids, first, softmax) for x, ids in zip(logits, sequences)]
     seconds = time.perf_counter() - begin
     if request.get("out"):
