@@ -13,6 +13,8 @@ static void opens_every_model(void **state)
                   {TINY("qwen2-mixed-v2.gguf"), "qwen2", "gguf", 0},
                   {TINY("qwen2-sharded-f16"), "qwen2", "safetensors", 0},
                   {TINY("qwen2-tied-f32"), "qwen2", "safetensors", 1},
+                  {TINY("qwen2-window5"), "qwen2", "safetensors", 1},
+                  {TINY("qwen2-window77"), "qwen2", "safetensors", 1},
                   {TINY("gpt2-mixed.gguf"), "gpt2", "gguf", 0},
                   {TINY("gpt2-plain"), "gpt2", "safetensors", 1},
                   {TINY("gpt2-prefix-masks"), "gpt2", "safetensors", 0}};
@@ -107,6 +109,30 @@ static void config_that_could_change_a_number(void **state)
                    "a positive number is expected: 0 (rms_norm_eps)");
     refuses_config(gpt2, "\"gelu_new\"", "\"relu\"", NP_EUNSUPPORTED, "relu (activation_function)");
     refuses_config(gpt2, "\"n_positions\"", "\"n_position\"", NP_EUNSUPPORTED, "n_position");
+}
+
+/* Windows are described by four settings together; what they do not say together is refused. */
+static void windows_that_mean_nothing(void **state)
+{
+    const char *model = TINY("qwen2-window77");
+    refuses_config(model, "\"sliding_window\": 77", "\"sliding_window\": 0", NP_EFORMAT,
+                   "an integer from 1 to 2147483647 is expected: 0 (sliding_window)");
+    refuses_config(model, "\"sliding_window\": 77", "\"sliding_window\": \"77\"", NP_EFORMAT,
+                   "(sliding_window)");
+    refuses_config(model, "\"sliding_window\": 77", "\"sliding_window\": null", NP_EUNSUPPORTED,
+                   "sliding_attention (layer_types[0])");
+    refuses_config(model, "\"use_sliding_window\": true", "\"use_sliding_window\": false",
+                   NP_EUNSUPPORTED, "sliding_attention (layer_types[0])");
+    refuses_config(model, "\"use_sliding_window\": true", "\"use_sliding_window\": 1", NP_EFORMAT,
+                   "true or false is expected (use_sliding_window)");
+    refuses_config(model, "\"full_attention\",", "", NP_EFORMAT, "a list of 3 names is expected");
+    refuses_config(model, "\"full_attention\"", "\"chunked_attention\"", NP_EUNSUPPORTED,
+                   "chunked_attention (layer_types[1])");
+    refuses_config(model, "\"max_window_layers\": 28", "\"max_window_layers\": -1", NP_EFORMAT,
+                   "-1 (max_window_layers)");
+    refuses_config(TINY("llama-tied-f32"), "\"mlp_bias\"",
+                   "\"use_sliding_window\": true, \"mlp_bias\"", NP_EUNSUPPORTED,
+                   "only \"false\" is supported: true (use_sliding_window)");
 }
 
 /* C174: no flag and no head is an error; the flag alone ties. */
@@ -243,6 +269,7 @@ int main(void)
         cmocka_unit_test(C066_unknown_names_are_refused),
         cmocka_unit_test(unknown_architecture_names_the_known),
         cmocka_unit_test(config_that_could_change_a_number),
+        cmocka_unit_test(windows_that_mean_nothing),
         cmocka_unit_test(C174_head_or_tie),
         cmocka_unit_test(shapes_and_numbers),
         cmocka_unit_test(C064_nan_weight_is_named),
