@@ -71,8 +71,11 @@ class Peer:
             request = dict(options, sequences=[list(map(int, ids)) for ids in sequences])
             if keep:
                 request["out"] = out
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
+            try:
+                self.process.stdin.write(json.dumps(request) + "\n")
+                self.process.stdin.flush()
+            except BrokenPipeError:
+                pass  # it has ended; the next line tells why
             reply = self._read()
             self.taken = reply.get("sequences")
             return (np.load(out) if keep else None), reply["seconds"]

@@ -131,7 +131,8 @@ def start(name, args):
         if program is None:
             raise RuntimeError(f"not installed: bench/peers/setup.sh {engine.peer}")
     options = (*engine.options, "--threads", args.threads)
-    return Peer(program, script, weights_of(args.model, engine.weights), *options, threads=args.threads)
+    weights = weights_of(args.model, engine.weights)
+    return Peer(program, script, weights, *options, threads=args.threads)
 
 
 class Bench:
@@ -139,12 +140,13 @@ class Bench:
 
     def __init__(self, args, comparisons):
         self.args, self.peers, self.failed = args, {}, False
-        wanted = [pair for pair in comparisons if ENGINES[pair[1]].peer in args.peers]
-        for name in dict.fromkeys(name for pair in wanted for name in pair):
-            # ours stands first in every pair; without it there is nothing to compare
-            if any(ours in self.peers or name == ours for ours, theirs in wanted if name in (ours, theirs)):
+        self.comparisons = [pair for pair in comparisons if ENGINES[pair[1]].peer in args.peers]
+        for name in dict.fromkeys(ours for ours, _ in self.comparisons):
+            self.attempt(name, lambda: self.open(name))
+        # an engine that has no counterpart need not be loaded
+        for name in dict.fromkeys(t for ours, t in self.comparisons if ours in self.peers):
+            if name not in self.peers:
                 self.attempt(name, lambda: self.open(name))
-        self.comparisons = wanted
 
     def open(self, name):
         self.peers[name] = start(name, self.args)
@@ -177,7 +179,7 @@ class Bench:
             mine, (values, _) = found[ours][0], found[theirs]
             taken = self.peers[theirs].taken
             if taken:  # it went its own way: follow
-                mine, _ = self.ask(ours, case, taken)
+                mine, _ = self.ask(ours, case, taken) or (np.nan, None)
             gap = mine - values
             result[ours, theirs] = float(np.sqrt(np.mean(gap**2))), float(np.abs(gap).max())
         return result
@@ -196,7 +198,7 @@ class Bench:
     def measure(self, case_name, n_vocab):
         """Yields one line per comparison."""
         case = CASES[case_name]
-        agreed, lines = [], []
+        lines = []
         for (ours, theirs), (rms, worst) in self.gaps(case, n_vocab).items():
             line = {"case": case_name, "ours": ours, "theirs": theirs}
             line |= {"gap_rms": rms, "gap_max": worst}
@@ -206,13 +208,12 @@ class Bench:
                 yield line | {"error": f"{self.peers[theirs].name} computed something else"}
             else:
                 lines.append(line)
-        agreed = {name for line in lines for name in (line["ours"], line["theirs"])}
-        if not agreed or not self.args.repeats:
+        if not lines or not self.args.repeats:
             yield from lines
             return
         times = self.times(case, n_vocab)
         for line in lines:
-            mine, other = times[line["ours"]], times[line["theirs"]]
+            mine, other = (times.get(line[side], []) for side in ("ours", "theirs"))
             if not len(mine) == len(other) == self.args.repeats:
                 continue
             ratios = [b / a for a, b in zip(mine, other)]

@@ -18,7 +18,8 @@ install() {
 
 # has NAME MODULE
 has() {
-    if "$folder/$1/bin/python" -c "import $2" 2>/dev/null; then echo "$1: is there"; else return 1; fi
+    "$folder/$1/bin/python" -c "import $2" 2>/dev/null || return 1
+    echo "$1: is there"
 }
 
 make_transformers() {
