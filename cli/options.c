@@ -16,7 +16,7 @@ const char *const mode_names[] = {"raw_logprobs", "raw_logits", "processed_logpr
 const char next_needs_top[] = "must be at least 1, or -1 for the whole vocabulary";
 static const char *const unit_names[] = {"nats", "bits", NULL};
 static const char *const progress_names[] = {"auto", "never", NULL};
-static const char *const profile_names[] = {"f32", NULL};
+static const char *const profile_names[] = {"f32", "bf16", "int16", NULL};
 
 enum kind {
     KIND_SET,    /* int: takes no argument, stores `low` */

@@ -100,7 +100,7 @@ NP_API const char *np_numerics(void);
 typedef struct np_model np_model;
 
 typedef struct np_model_options {
-    const char *profile; /* NULL or "f32" */
+    const char *profile; /* NULL or "f32"; "bf16", "int16" */
     const char *cpu;     /* the level to use: "ref", "avx2", "avx512", "avx512bf16" or "neon". NULL
                         or "auto": what the environment variable NEPIT_CPU says, else the highest
                         this CPU has */

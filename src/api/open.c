@@ -50,12 +50,21 @@ static np_status describe(np_model *model, const struct modelfile *file, const c
     return NP_OK;
 }
 
+static const char *const profile_names[PROFILES] = {"f32", "bf16", "int16"};
+
+/* PROFILES where there is none of that name. */
+static enum profile profile_of(const char *name)
+{
+    enum profile profile = PROFILE_F32;
+    while (name && profile < PROFILES && strcmp(name, profile_names[profile]) != 0) profile++;
+    return profile;
+}
+
 static np_status check_options(const np_model_options *options, np_error *err)
 {
-    if (options->profile && strcmp(options->profile, "f32") != 0) {
-        error_set(err, NP_EUNSUPPORTED, "profile", NO_OFFSET,
-                  "the profile is not known; there is: f32");
-        return error_given(err, NP_EUNSUPPORTED, "%s", options->profile);
+    if (profile_of(options->profile) == PROFILES) {
+        error_set(err, NP_EINPUT, "profile", NO_OFFSET, "allowed are f32, bf16 and int16");
+        return error_given(err, NP_EINPUT, "%s", options->profile);
     }
     if (options->n_threads < 0) {
         error_set(err, NP_EINPUT, "threads", NO_OFFSET, "a positive number is expected, or 0");
@@ -85,15 +94,17 @@ static np_status load(np_model *model, const struct modelfile *file,
     TRY(model_configure(file, &config, err));
     TRY(tokenizer_open(file, &model->tokenizer, err));
     TRY(check_vocabulary(model, &config, err));
-    uint64_t weights = model_weight_bytes(&config);
+    enum profile profile = profile_of(options->profile);
+    uint64_t weights;
+    TRY(model_weight_bytes(file, &config, profile, &weights, err));
     if (options->max_memory && weights > options->max_memory)
         return error_set(err, NP_ELIMIT, "max_memory", NO_OFFSET,
                          "%zu bytes are allowed; the weights alone need %llu", options->max_memory,
                          (unsigned long long)weights);
     TRY(pool_open(&pool, n_threads, err));
     struct fpenv saved = fpenv_enter();
-    np_status status = model_load(file, &config, kernels_get(model->level), pool, options->progress,
-                                  options->progress_user, &model->model, err);
+    np_status status = model_load(file, &config, profile, kernels_get(model->level), pool,
+                                  options->progress, options->progress_user, &model->model, err);
     fpenv_leave(saved);
     pool_close(pool);
     return status;
@@ -147,7 +158,7 @@ np_info np_model_info(const np_model *model)
                      .name = model->name,
                      .weight_types = model->weight_types,
                      .tokenizer = tokenizer ? tokenizer_describe(tokenizer) : "none",
-                     .profile = "f32",
+                     .profile = profile_names[model->model->profile],
                      .cpu = cpu_level_name(model->level),
                      .cpu_reason = model->cpu_reason,
                      .n_parameters = (int64_t)model->model->n_parameters,

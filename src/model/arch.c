@@ -133,67 +133,60 @@ static const struct setting_rule gpt2_gguf[] = {SIZE("block_count", n_layers),
 
 #define MODEL(field) offsetof(struct model, field)
 #define LAYER(field) offsetof(struct layer, field)
-#define MATRIX(hf, gguf, place, row0, rows, cols, flags)        \
-    {                                                           \
-        hf, gguf, WEIGHT_MATRIX, place, row0, rows, cols, flags \
+#define MATRIX(hf, gguf, place, rows, cols, flags)        \
+    {                                                     \
+        hf, gguf, WEIGHT_MATRIX, place, rows, cols, flags \
     }
-#define BIAS(hf, gguf, place, row0, rows, flags)                                   \
-    {                                                                              \
-        hf, gguf, WEIGHT_BIAS, place, row0, rows, X_ONE, (flags) | WEIGHT_OPTIONAL \
+#define BIAS(hf, gguf, place, rows, flags)                                   \
+    {                                                                        \
+        hf, gguf, WEIGHT_BIAS, place, rows, X_ONE, (flags) | WEIGHT_OPTIONAL \
     }
-#define VECTOR(hf, gguf, place, rows)                          \
-    {                                                          \
-        hf, gguf, WEIGHT_VECTOR, place, X_ZERO, rows, X_ONE, 0 \
+#define VECTOR(hf, gguf, place, rows)                  \
+    {                                                  \
+        hf, gguf, WEIGHT_VECTOR, place, rows, X_ONE, 0 \
     }
-#define END_WEIGHTS                                             \
-    {                                                           \
-        NULL, NULL, WEIGHT_MATRIX, 0, X_ZERO, X_ZERO, X_ZERO, 0 \
+#define END_WEIGHTS                                   \
+    {                                                 \
+        NULL, NULL, WEIGHT_MATRIX, 0, X_ONE, X_ONE, 0 \
     }
 #define H(name) "model.layers.%zu." name
 #define G(name) "blk.%zu." name
 
 static const struct weight llama_weights[] = {
-    MATRIX("model.embed_tokens.weight", "token_embd.weight", MODEL(embedding), X_ZERO, X_VOCAB,
-           X_DIM, 0),
-    MATRIX("lm_head.weight", "output.weight", MODEL(head), X_ZERO, X_VOCAB, X_DIM, WEIGHT_OPTIONAL),
+    MATRIX("model.embed_tokens.weight", "token_embd.weight", MODEL(embedding), X_VOCAB, X_DIM, 0),
+    MATRIX("lm_head.weight", "output.weight", MODEL(head), X_VOCAB, X_DIM, WEIGHT_OPTIONAL),
     VECTOR("model.norm.weight", "output_norm.weight", MODEL(norm_gain), X_DIM), END_WEIGHTS};
 
 /* GGUF holds the rows of q and k of Llama, and of Llama alone, in the order of its own rotation. */
-#define LLAMA_LAYER(permuted)                                                                      \
-    VECTOR(H("input_layernorm.weight"), G("attn_norm.weight"), LAYER(norm1_gain), X_DIM),          \
-        VECTOR(H("post_attention_layernorm.weight"), G("ffn_norm.weight"), LAYER(norm2_gain),      \
-               X_DIM),                                                                             \
-        MATRIX(H("self_attn.q_proj.weight"), G("attn_q.weight"), LAYER(qkv), X_ZERO, X_Q, X_DIM,   \
-               permuted),                                                                          \
-        MATRIX(H("self_attn.k_proj.weight"), G("attn_k.weight"), LAYER(qkv), X_Q, X_KV, X_DIM,     \
-               permuted),                                                                          \
-        MATRIX(H("self_attn.v_proj.weight"), G("attn_v.weight"), LAYER(qkv), X_Q_KV, X_KV, X_DIM,  \
-               0),                                                                                 \
-        MATRIX(H("self_attn.o_proj.weight"), G("attn_output.weight"), LAYER(out), X_ZERO, X_DIM,   \
-               X_Q, 0),                                                                            \
-        MATRIX(H("mlp.gate_proj.weight"), G("ffn_gate.weight"), LAYER(up), X_ZERO, X_FFN, X_DIM,   \
-               0),                                                                                 \
-        MATRIX(H("mlp.up_proj.weight"), G("ffn_up.weight"), LAYER(up), X_FFN, X_FFN, X_DIM, 0),    \
-        MATRIX(H("mlp.down_proj.weight"), G("ffn_down.weight"), LAYER(down), X_ZERO, X_DIM, X_FFN, \
-               0),                                                                                 \
-        BIAS(H("self_attn.q_proj.bias"), G("attn_q.bias"), LAYER(qkv), X_ZERO, X_Q, permuted),     \
-        BIAS(H("self_attn.k_proj.bias"), G("attn_k.bias"), LAYER(qkv), X_Q, X_KV, permuted),       \
-        BIAS(H("self_attn.v_proj.bias"), G("attn_v.bias"), LAYER(qkv), X_Q_KV, X_KV, 0),           \
-        BIAS(H("self_attn.o_proj.bias"), G("attn_output.bias"), LAYER(out), X_ZERO, X_DIM, 0),     \
-        BIAS(H("mlp.gate_proj.bias"), G("ffn_gate.bias"), LAYER(up), X_ZERO, X_FFN, 0),            \
-        BIAS(H("mlp.up_proj.bias"), G("ffn_up.bias"), LAYER(up), X_FFN, X_FFN, 0),                 \
-        BIAS(H("mlp.down_proj.bias"), G("ffn_down.bias"), LAYER(down), X_ZERO, X_DIM, 0),          \
-        END_WEIGHTS
+#define LLAMA_LAYER(permuted)                                                                     \
+    VECTOR(H("input_layernorm.weight"), G("attn_norm.weight"), LAYER(norm1_gain), X_DIM),         \
+        VECTOR(H("post_attention_layernorm.weight"), G("ffn_norm.weight"), LAYER(norm2_gain),     \
+               X_DIM),                                                                            \
+        MATRIX(H("self_attn.q_proj.weight"), G("attn_q.weight"), LAYER(qkv[0]), X_Q, X_DIM,       \
+               permuted),                                                                         \
+        MATRIX(H("self_attn.k_proj.weight"), G("attn_k.weight"), LAYER(qkv[1]), X_KV, X_DIM,      \
+               permuted),                                                                         \
+        MATRIX(H("self_attn.v_proj.weight"), G("attn_v.weight"), LAYER(qkv[2]), X_KV, X_DIM, 0),  \
+        MATRIX(H("self_attn.o_proj.weight"), G("attn_output.weight"), LAYER(out), X_DIM, X_Q, 0), \
+        MATRIX(H("mlp.gate_proj.weight"), G("ffn_gate.weight"), LAYER(up[0]), X_FFN, X_DIM, 0),   \
+        MATRIX(H("mlp.up_proj.weight"), G("ffn_up.weight"), LAYER(up[1]), X_FFN, X_DIM, 0),       \
+        MATRIX(H("mlp.down_proj.weight"), G("ffn_down.weight"), LAYER(down), X_DIM, X_FFN, 0),    \
+        BIAS(H("self_attn.q_proj.bias"), G("attn_q.bias"), LAYER(qkv[0]), X_Q, permuted),         \
+        BIAS(H("self_attn.k_proj.bias"), G("attn_k.bias"), LAYER(qkv[1]), X_KV, permuted),        \
+        BIAS(H("self_attn.v_proj.bias"), G("attn_v.bias"), LAYER(qkv[2]), X_KV, 0),               \
+        BIAS(H("self_attn.o_proj.bias"), G("attn_output.bias"), LAYER(out), X_DIM, 0),            \
+        BIAS(H("mlp.gate_proj.bias"), G("ffn_gate.bias"), LAYER(up[0]), X_FFN, 0),                \
+        BIAS(H("mlp.up_proj.bias"), G("ffn_up.bias"), LAYER(up[1]), X_FFN, 0),                    \
+        BIAS(H("mlp.down_proj.bias"), G("ffn_down.bias"), LAYER(down), X_DIM, 0), END_WEIGHTS
 static const struct weight llama_layer[] = {LLAMA_LAYER(WEIGHT_PERMUTED)};
 static const struct weight qwen2_layer[] = {LLAMA_LAYER(0)};
 
 #undef H
 #define H(name) "h.%zu." name
 static const struct weight gpt2_weights[] = {
-    MATRIX("wte.weight", "token_embd.weight", MODEL(embedding), X_ZERO, X_VOCAB, X_DIM, 0),
-    MATRIX("lm_head.weight", "output.weight", MODEL(head), X_ZERO, X_VOCAB, X_DIM, WEIGHT_OPTIONAL),
-    {"wpe.weight", "position_embd.weight", WEIGHT_VECTOR, MODEL(positions), X_ZERO, X_CONTEXT,
-     X_DIM, 0},
+    MATRIX("wte.weight", "token_embd.weight", MODEL(embedding), X_VOCAB, X_DIM, 0),
+    MATRIX("lm_head.weight", "output.weight", MODEL(head), X_VOCAB, X_DIM, WEIGHT_OPTIONAL),
+    {"wpe.weight", "position_embd.weight", WEIGHT_VECTOR, MODEL(positions), X_CONTEXT, X_DIM, 0},
     VECTOR("ln_f.weight", "output_norm.weight", MODEL(norm_gain), X_DIM),
     VECTOR("ln_f.bias", "output_norm.bias", MODEL(norm_bias), X_DIM),
     END_WEIGHTS};
@@ -203,18 +196,17 @@ static const struct weight gpt2_layer[] = {
     VECTOR(H("ln_1.bias"), G("attn_norm.bias"), LAYER(norm1_bias), X_DIM),
     VECTOR(H("ln_2.weight"), G("ffn_norm.weight"), LAYER(norm2_gain), X_DIM),
     VECTOR(H("ln_2.bias"), G("ffn_norm.bias"), LAYER(norm2_bias), X_DIM),
-    MATRIX(H("attn.c_attn.weight"), G("attn_qkv.weight"), LAYER(qkv), X_ZERO, X_QKV, X_DIM,
+    MATRIX(H("attn.c_attn.weight"), G("attn_qkv.weight"), LAYER(qkv[0]), X_QKV, X_DIM,
            WEIGHT_TRANSPOSED),
-    MATRIX(H("attn.c_proj.weight"), G("attn_output.weight"), LAYER(out), X_ZERO, X_DIM, X_DIM,
+    MATRIX(H("attn.c_proj.weight"), G("attn_output.weight"), LAYER(out), X_DIM, X_DIM,
            WEIGHT_TRANSPOSED),
-    MATRIX(H("mlp.c_fc.weight"), G("ffn_up.weight"), LAYER(up), X_ZERO, X_FFN, X_DIM,
+    MATRIX(H("mlp.c_fc.weight"), G("ffn_up.weight"), LAYER(up[0]), X_FFN, X_DIM, WEIGHT_TRANSPOSED),
+    MATRIX(H("mlp.c_proj.weight"), G("ffn_down.weight"), LAYER(down), X_DIM, X_FFN,
            WEIGHT_TRANSPOSED),
-    MATRIX(H("mlp.c_proj.weight"), G("ffn_down.weight"), LAYER(down), X_ZERO, X_DIM, X_FFN,
-           WEIGHT_TRANSPOSED),
-    BIAS(H("attn.c_attn.bias"), G("attn_qkv.bias"), LAYER(qkv), X_ZERO, X_QKV, 0),
-    BIAS(H("attn.c_proj.bias"), G("attn_output.bias"), LAYER(out), X_ZERO, X_DIM, 0),
-    BIAS(H("mlp.c_fc.bias"), G("ffn_up.bias"), LAYER(up), X_ZERO, X_FFN, 0),
-    BIAS(H("mlp.c_proj.bias"), G("ffn_down.bias"), LAYER(down), X_ZERO, X_DIM, 0),
+    BIAS(H("attn.c_attn.bias"), G("attn_qkv.bias"), LAYER(qkv[0]), X_QKV, 0),
+    BIAS(H("attn.c_proj.bias"), G("attn_output.bias"), LAYER(out), X_DIM, 0),
+    BIAS(H("mlp.c_fc.bias"), G("ffn_up.bias"), LAYER(up[0]), X_FFN, 0),
+    BIAS(H("mlp.c_proj.bias"), G("ffn_down.bias"), LAYER(down), X_DIM, 0),
     END_WEIGHTS};
 
 /* ---- the table ---------------------------------------------------------------------------------
@@ -275,10 +267,8 @@ void extents_of(const struct model_config *config, size_t out[X_COUNT])
                                      [X_DIM] = config->dim,
                                      [X_Q] = q,
                                      [X_KV] = kv,
-                                     [X_Q_KV] = q + kv,
                                      [X_QKV] = q + 2 * kv,
                                      [X_FFN] = config->ffn_dim,
-                                     [X_FFN2] = 2 * config->ffn_dim,
                                      [X_VOCAB] = config->n_vocab,
                                      [X_CONTEXT] = config->n_context};
     memcpy(out, extents, sizeof extents);

@@ -13,20 +13,7 @@
 #include "model/model.h"
 
 /* Sizes that shapes are made of. */
-enum extent {
-    X_ZERO,
-    X_ONE,
-    X_DIM,
-    X_Q,
-    X_KV,
-    X_Q_KV,
-    X_QKV,
-    X_FFN,
-    X_FFN2,
-    X_VOCAB,
-    X_CONTEXT,
-    X_COUNT
-};
+enum extent { X_ONE, X_DIM, X_Q, X_KV, X_QKV, X_FFN, X_VOCAB, X_CONTEXT, X_COUNT };
 void extents_of(const struct model_config *config, size_t out[X_COUNT]);
 
 enum weight_kind { WEIGHT_MATRIX, WEIGHT_BIAS, WEIGHT_VECTOR };
@@ -36,13 +23,12 @@ enum weight_kind { WEIGHT_MATRIX, WEIGHT_BIAS, WEIGHT_VECTOR };
 #define WEIGHT_PERMUTED 4u   /* GGUF holds the rows of each head as (0, half, 1, half+1, ...) */
 
 /* A tensor [rows, cols] (a vector: [rows]) and its place: in struct model, or in struct layer when
- * its name holds %zu. A matrix's rows begin at row `row0` of the packed matrix at `place`; a bias
- * likewise. */
+ * its name holds %zu. A bias goes to the matrix at `place`. */
 struct weight {
     const char *hf, *gguf; /* NULL: does not exist there */
     enum weight_kind kind;
     size_t place;
-    enum extent row0, rows, cols;
+    enum extent rows, cols;
     unsigned flags;
 };
 

@@ -80,7 +80,7 @@ static void attend_tile(const struct attention_task *task, const struct span *sp
         const struct kv_page *page = span->run->seq->pages[base / PANEL + p];
         size_t left = n_keys - p * PANEL;
         pages[p] = kv_values(task->kv, page, task->layer, head);
-        kernels->panel_gemm(rows, q, head_dim, kv_keys(task->kv, page, task->layer, head), head_dim,
+        kernels->score_keys(rows, q, head_dim, kv_keys(task->kv, page, task->layer, head), head_dim,
                             scores + p * PANEL, ld, left < PANEL ? left : PANEL);
     }
 

@@ -114,16 +114,3 @@ np_status model_configure(const struct modelfile *file, struct model_config *out
     *out = config;
     return NP_OK;
 }
-
-uint64_t model_weight_bytes(const struct model_config *config)
-{
-    size_t x[X_COUNT];
-    extents_of(config, x);
-    size_t up = x[config->ffn == FFN_SILU_GATED ? X_FFN2 : X_FFN];
-    uint64_t layer = matrix_bytes(x[X_QKV], x[X_DIM], true) + matrix_bytes(x[X_DIM], x[X_Q], true) +
-                     matrix_bytes(up, x[X_DIM], true) + matrix_bytes(x[X_DIM], x[X_FFN], true);
-    uint64_t bytes = layer * config->n_layers;
-    bytes += matrix_bytes(x[X_VOCAB], x[X_DIM], false) * (config->head_tied ? 1 : 2);
-    if (config->learned_positions) bytes += (uint64_t)x[X_CONTEXT] * x[X_DIM] * sizeof(float);
-    return bytes + 4 * (config->n_layers + 1) * (uint64_t)x[X_DIM] * sizeof(float);
-}

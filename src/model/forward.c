@@ -182,7 +182,8 @@ np_status model_forward(const struct model *model, struct workspace *workspace, 
     struct workspace *ws = workspace;
     struct pass pass = {
         .model = model, .ws = ws, .pool = pool, .kv = kv, .step = step, .n_rows = step->n_rows};
-    size_t q_dim = config->n_heads * config->head_dim, up_dim = model->layers[0].up.N;
+    size_t q_dim = config->n_heads * config->head_dim;
+    size_t n_qkv = model->layers[0].qkv[1].N ? 3 : 1, n_up = model->layers[0].up[1].N ? 2 : 1;
     size_t n_spans = list_rows(&pass);
 
     pool_run(pool, embed_work, &pass);
@@ -193,19 +194,21 @@ np_status model_forward(const struct model *model, struct workspace *workspace, 
         pass.layer = i;
 
         norm(&pass, layer->norm1_gain, layer->norm1_bias, ws->normed);
-        linear(pool, kernels, &layer->qkv, pass.n_rows, ws->normed, config->dim, ws->qkv,
-               qkv_dim(config));
+        linear(pool, kernels, layer->qkv, n_qkv, pass.n_rows, ws->normed, config->dim, ws->operand,
+               ws->qkv, qkv_dim(config));
         pool_run(pool, rope_work, &pass);
         if (i + 1 == config->n_layers) n_spans = keep_wanted(&pass);
         if (pass.n_rows == 0) break;
         attention(model, ws, pool, kv, i, n_spans);
-        linear(pool, kernels, &layer->out, pass.n_rows, ws->mixed, q_dim, ws->delta, config->dim);
+        linear(pool, kernels, &layer->out, 1, pass.n_rows, ws->mixed, q_dim, ws->operand, ws->delta,
+               config->dim);
 
         norm(&pass, layer->norm2_gain, layer->norm2_bias, ws->normed);
-        linear(pool, kernels, &layer->up, pass.n_rows, ws->normed, config->dim, ws->up, up_dim);
+        linear(pool, kernels, layer->up, n_up, pass.n_rows, ws->normed, config->dim, ws->operand,
+               ws->up, n_up * config->ffn_dim);
         pool_run(pool, activation_work, &pass);
-        linear(pool, kernels, &layer->down, pass.n_rows, ws->act, config->ffn_dim, ws->delta,
-               config->dim);
+        linear(pool, kernels, &layer->down, 1, pass.n_rows, ws->act, config->ffn_dim, ws->operand,
+               ws->delta, config->dim);
     }
     if (pass.n_rows > 0) norm(&pass, model->norm_gain, model->norm_bias, hidden);
     for (size_t i = 0; i < step->n_runs; i++)

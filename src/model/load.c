@@ -1,21 +1,25 @@
 /*
  * load.c - tensors of a file, one after another, into packed matrices.
  *
- * Threads take whole panels of 64 rows: each reads the stored rows of its panels, expands them to
- * f32 and packs them, so no more than one panel per thread is in memory beside the model. GPT-2's
- * transposed matrices are the exception: a panel needs a column of every stored row, so such a
- * tensor is read whole.
+ * Threads take whole panels of 64 rows: each reads the stored rows of its panels and moves their
+ * bits to their places, so no more than a panel's rows per thread is in memory beside the model.
+ * GPT-2's transposed matrices go by blocks of 64 stored rows instead, a block of k of every panel.
+ * All panels lie in one allocation whose size is known before the first is read.
  */
 #include "model/arch.h"
+#include "tensor/bits.h"
 
 #include <stddef.h>
 #include <stdio.h>
+
+#define SCRATCH_LIMIT_BYTES ((size_t)32 << 20) /* of all threads together */
 
 struct loader {
     const struct modelfile *file;
     const struct architecture *arch;
     struct model *model;
     struct pool *pool;
+    enum profile profile;
     size_t extents[X_COUNT];
     const struct tensor **used;
     size_t n_used;
@@ -23,26 +27,31 @@ struct loader {
     const struct tensor *tensor;
     const struct weight *weight;
     struct matrix *matrix;
-    size_t row0, rows, cols;
+    size_t rows, cols;
     unsigned flags;
-    const float *whole; /* [cols][rows], transposed tensors only */
-    size_t scratch_floats;
-    float *scratch;   /* per thread: stored bytes, then f32 values, 64 rows each */
-    np_error *errors; /* per thread */
+    size_t used_bytes; /* of the panels */
+    /* per thread: stored bytes of 64 rows, then one row of f32 */
+    uint8_t *scratch;
+    size_t stored_bytes, scratch_bytes;
+    int n_loaders;
+    np_error *errors;
 };
 
-static np_status read_floats(const struct loader *loader, uint64_t first, size_t n, void *stored,
-                             float *out, np_error *err)
+static uint64_t bytes_of(enum dtype dtype, uint64_t n_elements)
 {
-    const struct tensor *tensor = loader->tensor;
-    TRY(modelfile_read(loader->file, tensor, first, n, stored, err));
+    return n_elements / dtype_infos[dtype].block_elements * dtype_infos[dtype].block_bytes;
+}
+
+/* n stored weights as f32, each of them finite; `first` is the number of the first in its tensor. */
+static np_status expand(const struct tensor *tensor, const void *stored, uint64_t first, size_t n,
+                        float *out, np_error *err)
+{
     dequantize(tensor->dtype, stored, out, n);
     size_t bad = first_nonfinite(out, n);
-    if (bad < n)
-        return error_set(err, NP_ENUMERIC, tensor->name, NO_OFFSET,
-                         "weight number %llu is not a finite number",
-                         (unsigned long long)(first + bad));
-    return NP_OK;
+    if (bad == n) return NP_OK;
+    return error_set(err, NP_ENUMERIC, tensor->name, NO_OFFSET,
+                     "weight number %llu is not a finite number",
+                     (unsigned long long)(first + bad));
 }
 
 /* Row `row` of q or k as the model has it -> as GGUF's Llama stores it: halves interleaved. */
@@ -54,95 +63,135 @@ static size_t stored_row(const struct loader *loader, size_t row)
     return head * head_dim + (i < half ? 2 * i : 2 * (i - half) + 1);
 }
 
-/* Rows [begin, begin + n) of the tensor, in the model's order, to out [n][cols]. */
-static np_status read_rows(const struct loader *loader, size_t begin, size_t n, void *stored,
-                           float *out, np_error *err)
+/* Packs n_k stored elements as row n of the matrix from k0 on, rounded where the profile asks for
+ * bf16: in place, at half the size. */
+static void put_row(const struct loader *loader, size_t n, size_t k0, size_t n_k,
+                    const void *stored, float *values)
 {
-    size_t cols = loader->cols;
-    if (loader->whole) {
-        for (size_t r = 0; r < n; r++)
-            for (size_t k = 0; k < cols; k++)
-                out[r * cols + k] = loader->whole[k * loader->rows + begin + r];
-        return NP_OK;
+    if (loader->matrix->profile == PROFILE_BF16) {
+        for (size_t k = 0; k < n_k; k++) {
+            uint16_t rounded = (uint16_t)bf16_bits(values[k]);
+            memcpy((char *)values + 2 * k, &rounded, sizeof rounded);
+        }
+        stored = values;
     }
-    if (!(loader->flags & WEIGHT_PERMUTED))
-        return read_floats(loader, (uint64_t)begin * cols, n * cols, stored, out, err);
-    for (size_t r = 0; r < n; r++)
-        TRY(read_floats(loader, (uint64_t)stored_row(loader, begin + r) * cols, cols, stored,
-                        out + r * cols, err));
+    matrix_put(loader->matrix, n, k0, n_k, stored);
+}
+
+static np_status read_stored(const struct loader *loader, uint64_t row, size_t n_rows,
+                             size_t row_elements, void *out, np_error *err)
+{
+    return modelfile_read(loader->file, loader->tensor, row * row_elements,
+                          (uint64_t)n_rows * row_elements, out, err);
+}
+
+/* Rows [n0, n1) of one panel. */
+static np_status pack_panel(const struct loader *loader, size_t n0, size_t n1, uint8_t *stored,
+                            float *values, np_error *err)
+{
+    size_t cols = loader->cols, row_bytes = bytes_of(loader->tensor->dtype, cols);
+    bool permuted = loader->flags & WEIGHT_PERMUTED;
+    if (!permuted) TRY(read_stored(loader, n0, n1 - n0, cols, stored, err));
+    for (size_t n = n0; n < n1; n++) {
+        uint64_t row = stored_row(loader, n);
+        uint8_t *bytes = stored + (permuted ? 0 : (n - n0) * row_bytes);
+        if (permuted) TRY(read_stored(loader, row, 1, cols, bytes, err));
+        TRY(expand(loader->tensor, bytes, row * cols, cols, values, err));
+        put_row(loader, n, 0, cols, bytes, values);
+    }
+    return NP_OK;
+}
+
+/* Stored rows [k0, k1) of a transposed matrix: k0 to k1 of every row of ours. Its types have one
+ * element per block. */
+static np_status pack_block(const struct loader *loader, size_t k0, size_t k1, uint8_t *stored,
+                            float *values, np_error *err)
+{
+    size_t rows = loader->rows, size = dtype_infos[loader->tensor->dtype].block_bytes;
+    uint8_t column[KBLOCK * sizeof(float)];
+    TRY(read_stored(loader, k0, k1 - k0, rows, stored, err));
+    for (size_t n = 0; n < rows; n++) {
+        for (size_t k = 0; k < k1 - k0; k++)
+            memcpy(column + k * size, stored + (k * rows + n) * size, size);
+        np_status status = expand(loader->tensor, column, 0, k1 - k0, values, err);
+        if (status != NP_OK)
+            return error_set(err, status, loader->tensor->name, NO_OFFSET,
+                             "a weight of column %zu is not a finite number", n);
+        put_row(loader, n, k0, k1 - k0, column, values);
+    }
     return NP_OK;
 }
 
 static void pack_task(void *ctx, int thread, int n_threads)
 {
     struct loader *loader = ctx;
-    size_t first_panel = loader->row0 / PANEL, begin, end;
-    size_t n_panels = (loader->row0 + loader->rows + PANEL - 1) / PANEL - first_panel;
-    float *stored = loader->scratch + (size_t)thread * loader->scratch_floats;
-    float *values = stored + loader->scratch_floats / 2;
+    bool transposed = loader->flags & WEIGHT_TRANSPOSED;
+    size_t extent = transposed ? loader->cols : loader->rows, begin, end;
+    size_t each = transposed ? KBLOCK : PANEL;
+    if (thread >= loader->n_loaders) return;
+    uint8_t *stored = loader->scratch + (size_t)thread * loader->scratch_bytes;
+    float *values = (float *)(void *)(stored + loader->stored_bytes);
     np_error *err = &loader->errors[thread];
-    pool_share(n_panels, thread, n_threads, &begin, &end);
-    for (size_t p = first_panel + begin; p < first_panel + end && err->status == NP_OK; p++) {
-        size_t n0 = p * PANEL, n1 = n0 + PANEL, last = loader->row0 + loader->rows;
-        if (n0 < loader->row0) n0 = loader->row0;
-        if (n1 > last) n1 = last;
-        if (read_rows(loader, n0 - loader->row0, n1 - n0, stored, values, err) == NP_OK)
-            matrix_pack_rows(loader->matrix, n0, n1 - n0, values, loader->cols);
+    pool_share((extent + each - 1) / each, thread, loader->n_loaders, &begin, &end);
+    for (size_t i = begin; i < end && err->status == NP_OK; i++) {
+        size_t from = i * each, to = from + each < extent ? from + each : extent;
+        if (transposed)
+            pack_block(loader, from, to, stored, values, err);
+        else
+            pack_panel(loader, from, to, stored, values, err);
     }
+}
+
+/* How a matrix is stored and computed with. */
+static struct matrix matrix_of(const struct loader *loader)
+{
+    enum dtype dtype = loader->tensor->dtype;
+    bool cells = dtype_has_cells(dtype), bf16 = loader->profile == PROFILE_BF16;
+    return (struct matrix){.dtype = bf16 ? DT_BF16 : dtype,
+                           .profile = bf16                                        ? PROFILE_BF16
+                                      : cells && loader->profile == PROFILE_INT16 ? PROFILE_INT16
+                                                                                  : PROFILE_F32,
+                           .N = loader->rows,
+                           .K = loader->cols};
 }
 
 static np_status load_matrix(struct loader *loader, np_error *err)
 {
-    size_t n_bytes = loader->rows * loader->cols * sizeof(float);
-    int n_threads = pool_n_threads(loader->pool);
-    float *whole = NULL;
-    np_status status = NP_OK;
-    if (loader->flags & WEIGHT_TRANSPOSED) {
-        void *stored = big_alloc(n_bytes);
-        whole = big_alloc(n_bytes);
-        if (!whole || !stored)
-            status = error_nomem(err, loader->tensor->name, n_bytes);
-        else
-            status = read_floats(loader, 0, loader->rows * loader->cols, stored, whole, err);
-        big_free(stored, n_bytes);
-        if (status != NP_OK) goto done;
-    }
-    loader->whole = whole;
-    memset(loader->errors, 0, (size_t)n_threads * sizeof *loader->errors);
+    struct matrix *matrix = loader->matrix;
+    *matrix = matrix_of(loader);
+    matrix->panels = loader->model->panels + loader->used_bytes;
+    loader->used_bytes += matrix_bytes(matrix->dtype, matrix->N, matrix->K);
+    memset(loader->errors, 0, (size_t)loader->n_loaders * sizeof *loader->errors);
     pool_run(loader->pool, pack_task, loader);
-    for (int t = 0; t < n_threads && status == NP_OK; t++) {
-        status = loader->errors[t].status;
-        if (status != NP_OK && err) *err = loader->errors[t];
-    }
-done:
-    big_free(whole, n_bytes);
-    loader->whole = NULL;
-    return status;
+    for (int t = 0; t < loader->n_loaders; t++)
+        if (loader->errors[t].status != NP_OK) {
+            if (err) *err = loader->errors[t];
+            return loader->errors[t].status;
+        }
+    return NP_OK;
 }
 
-/* Biases and norm vectors; a vector's place is a pointer that gets its memory here. */
+/* Biases and norm vectors, in the model's arena. */
 static np_status load_vector(struct loader *loader, float **place, np_error *err)
 {
     size_t n = loader->rows * loader->cols;
+    bool permuted = loader->flags & WEIGHT_PERMUTED;
+    float *values = arena_push_array(&loader->model->arena, n, sizeof(float));
     struct arena_mark mark = arena_mark(&loader->model->arena);
-    float *values = loader->weight->kind == WEIGHT_BIAS
-                        ? loader->matrix->bias + loader->row0
-                        : arena_push_array(&loader->model->arena, n, sizeof(float));
-    float *out = loader->flags & WEIGHT_PERMUTED
-                     ? arena_push_array(&loader->model->arena, n, sizeof(float))
-                     : values;
-    size_t n_bytes = n * sizeof(float);
+    float *out = permuted ? arena_push_array(&loader->model->arena, n, sizeof(float)) : values;
     void *stored = mem_alloc(n ? n : 1, sizeof(float));
     np_status status = NP_OK;
     if (!values || !out || !stored)
-        status = error_nomem(err, loader->tensor->name, n_bytes);
+        status = error_nomem(err, loader->tensor->name, n * sizeof(float));
     else
-        status = read_floats(loader, 0, n, stored, out, err);
-    if (status == NP_OK && out != values)
+        status = read_stored(loader, 0, 1, n, stored, err);
+    if (status == NP_OK) status = expand(loader->tensor, stored, 0, n, out, err);
+    if (status == NP_OK && permuted)
         for (size_t i = 0; i < n; i++) values[i] = out[stored_row(loader, i)];
     mem_free(stored);
+    arena_rewind(&loader->model->arena, mark);
     if (loader->weight->kind == WEIGHT_BIAS)
-        arena_rewind(&loader->model->arena, mark);
+        loader->matrix->bias = values;
     else
         *place = values;
     return status;
@@ -194,7 +243,6 @@ static np_status take_weight(struct loader *loader, const struct weight *weight,
     const char *pattern = gguf ? weight->gguf : weight->hf;
     loader->weight = weight;
     loader->flags = weight->flags & ~(gguf ? WEIGHT_TRANSPOSED : WEIGHT_PERMUTED);
-    loader->row0 = loader->extents[weight->row0];
     loader->rows = loader->extents[weight->rows];
     loader->cols = loader->extents[weight->cols];
     loader->tensor = weight_find(loader->file, loader->arch, weight, layer);
@@ -204,14 +252,65 @@ static np_status take_weight(struct loader *loader, const struct weight *weight,
                      "the tensor is missing (of layer %zu, where the name has one)", layer);
 }
 
+/* What all weights will need. */
+struct plan_bytes {
+    uint64_t panels, vectors;
+    size_t stored, row; /* of 64 rows as stored; of one row in f32: the largest */
+    const struct tensor *quantised;
+};
+
+static void plan_weight(struct loader *loader, struct plan_bytes *plan)
+{
+    const struct tensor *tensor = loader->tensor;
+    if (!tensor) return;
+    if (loader->weight->kind != WEIGHT_MATRIX) {
+        plan->vectors += tensor->n_elements * sizeof(float);
+        return;
+    }
+    struct matrix matrix = matrix_of(loader);
+    plan->panels += matrix_bytes(matrix.dtype, matrix.N, matrix.K);
+    size_t in_row = loader->flags & WEIGHT_TRANSPOSED ? loader->rows : loader->cols;
+    size_t stored = PANEL * bytes_of(tensor->dtype, in_row), row = loader->cols * sizeof(float);
+    plan->stored = plan->stored > stored ? plan->stored : stored;
+    plan->row = plan->row > row ? plan->row : row;
+    if (!plan->quantised && dtype_has_cells(tensor->dtype)) plan->quantised = tensor;
+}
+
 /* All tensors against the settings: only then are the settings worth their memory. */
-static np_status check_weights(struct loader *loader, size_t n_layers, np_error *err)
+static np_status plan_weights(struct loader *loader, size_t n_layers, struct plan_bytes *plan,
+                              np_error *err)
 {
     const struct architecture *arch = loader->arch;
-    for (const struct weight *w = arch->weights; w->hf; w++) TRY(take_weight(loader, w, 0, err));
+    *plan = (struct plan_bytes){0};
+    for (const struct weight *w = arch->weights; w->hf; w++) {
+        TRY(take_weight(loader, w, 0, err));
+        plan_weight(loader, plan);
+    }
     for (size_t i = 0; i < n_layers; i++)
-        for (const struct weight *w = arch->layer_weights; w->hf; w++)
+        for (const struct weight *w = arch->layer_weights; w->hf; w++) {
             TRY(take_weight(loader, w, i, err));
+            plan_weight(loader, plan);
+        }
+    if (loader->profile == PROFILE_BF16 && plan->quantised)
+        return error_set(err, NP_EINPUT, "profile", NO_OFFSET,
+                         "bf16 is for weights of BF16, F16 and F32; this file holds %s (use f32 "
+                         "or int16)",
+                         plan->quantised->type_name);
+    if (loader->profile == PROFILE_INT16 && !plan->quantised)
+        return error_set(err, NP_EINPUT, "profile", NO_OFFSET,
+                         "int16 is for quantised weights; this file has none (use f32 or bf16)");
+    return NP_OK;
+}
+
+np_status model_weight_bytes(const struct modelfile *file, const struct model_config *config,
+                             enum profile profile, uint64_t *n_bytes, np_error *err)
+{
+    struct loader loader = {.file = file, .profile = profile, .arch = architecture_of(file, err)};
+    struct plan_bytes plan;
+    if (!loader.arch) return err ? err->status : NP_EUNSUPPORTED;
+    extents_of(config, loader.extents);
+    TRY(plan_weights(&loader, config->n_layers, &plan, err));
+    *n_bytes = plan.panels + plan.vectors;
     return NP_OK;
 }
 
@@ -229,36 +328,6 @@ static np_status load_weight(struct loader *loader, const struct weight *weight,
     model->n_parameters += loader->tensor->n_elements;
     return weight->kind == WEIGHT_MATRIX ? load_matrix(loader, err)
                                          : load_vector(loader, place, err);
-}
-
-static bool has_bias(const struct loader *loader, size_t place, size_t layer)
-{
-    for (const struct weight *w = loader->arch->layer_weights; w->hf; w++)
-        if (w->kind == WEIGHT_BIAS && w->place == place &&
-            weight_find(loader->file, loader->arch, w, layer))
-            return true;
-    return false;
-}
-
-static np_status init_matrices(struct loader *loader, np_error *err)
-{
-    struct model *model = loader->model;
-    const size_t *x = loader->extents;
-    const struct {
-        size_t place, rows, cols;
-    } shapes[] = {{offsetof(struct layer, qkv), x[X_QKV], x[X_DIM]},
-                  {offsetof(struct layer, out), x[X_DIM], x[X_Q]},
-                  {offsetof(struct layer, up),
-                   x[model->config.ffn == FFN_SILU_GATED ? X_FFN2 : X_FFN], x[X_DIM]},
-                  {offsetof(struct layer, down), x[X_DIM], x[X_FFN]}};
-    for (size_t i = 0; i < model->config.n_layers; i++)
-        for (size_t j = 0; j < sizeof shapes / sizeof *shapes; j++)
-            TRY(matrix_init((struct matrix *)((char *)&model->layers[i] + shapes[j].place),
-                            shapes[j].rows, shapes[j].cols, has_bias(loader, shapes[j].place, i),
-                            err));
-    TRY(matrix_init(&model->embedding, x[X_VOCAB], x[X_DIM], false, err));
-    if (model->config.head_tied) return NP_OK;
-    return matrix_init(&model->head, x[X_VOCAB], x[X_DIM], false, err);
 }
 
 /* Buffers that old checkpoints carry: constants, not weights. */
@@ -309,7 +378,6 @@ static np_status load_all(struct loader *loader,
 {
     const struct architecture *arch = loader->arch;
     size_t total = modelfile_n_tensors(loader->file);
-    TRY(init_matrices(loader, err));
     for (const struct weight *w = arch->weights; w->hf; w++) TRY(load_weight(loader, w, 0, err));
     for (size_t i = 0; i < loader->model->config.n_layers; i++) {
         for (const struct weight *w = arch->layer_weights; w->hf; w++)
@@ -320,45 +388,58 @@ static np_status load_all(struct loader *loader,
     return init_rope(loader->model, err);
 }
 
+/* As many threads as have room for a panel's rows each. */
+static size_t plan_scratch(struct loader *loader, const struct plan_bytes *plan)
+{
+    loader->stored_bytes = (plan->stored + 63) / 64 * 64;
+    loader->scratch_bytes = loader->stored_bytes + (plan->row + 63) / 64 * 64;
+    size_t most = SCRATCH_LIMIT_BYTES / loader->scratch_bytes,
+           n = (size_t)pool_n_threads(loader->pool);
+    n = n < most ? n : most ? most : 1;
+    loader->n_loaders = (int)n;
+    return n * loader->scratch_bytes;
+}
+
+static np_status open_model(struct loader *loader, const struct model_config *config,
+                            const struct kernels *kernels, const struct plan_bytes *plan,
+                            np_error *err)
+{
+    struct model *model = loader->model = mem_alloc(1, sizeof *loader->model);
+    if (!model) return error_nomem(err, "model", sizeof *model);
+    arena_init(&model->arena, SIZE_MAX);
+    model->config = *config;
+    model->kernels = kernels;
+    model->profile = loader->profile;
+    model->weight_bytes = plan->panels + plan->vectors;
+    model->panel_bytes = plan->panels;
+    model->layers = arena_push_array(&model->arena, config->n_layers, sizeof(struct layer));
+    if (!model->layers) return error_nomem(err, "layers", config->n_layers);
+    model->panels = big_alloc(plan->panels);
+    return model->panels ? NP_OK : error_nomem(err, "weights", plan->panels);
+}
+
 np_status model_load(const struct modelfile *file, const struct model_config *config,
-                     const struct kernels *kernels, struct pool *pool,
+                     enum profile profile, const struct kernels *kernels, struct pool *pool,
                      void (*progress)(void *user, size_t done, size_t total), void *progress_user,
                      struct model **out, np_error *err)
 {
-    struct loader loader = {.file = file, .pool = pool};
-    size_t n_threads = (size_t)pool_n_threads(pool), scratch_bytes = 0, max_tensors = 0;
+    struct loader loader = {.file = file, .pool = pool, .profile = profile};
+    struct plan_bytes plan;
     np_status status;
     *out = NULL;
     loader.arch = architecture_of(file, err);
     if (!loader.arch) return err ? err->status : NP_EUNSUPPORTED;
     extents_of(config, loader.extents);
-    TRY(check_weights(&loader, config->n_layers, err));
-    size_t max_cols = config->ffn_dim;
-    if (max_cols < config->dim) max_cols = config->dim;
-    if (max_cols < loader.extents[X_Q]) max_cols = loader.extents[X_Q];
-    loader.scratch_floats = 2 * PANEL * max_cols;
-    scratch_bytes = n_threads * loader.scratch_floats * sizeof(float);
-    max_tensors = 32 * (config->n_layers + 1);
-
-    loader.model = mem_alloc(1, sizeof *loader.model);
-    loader.errors = mem_alloc(n_threads, sizeof *loader.errors);
-    loader.used = mem_alloc(max_tensors, sizeof(struct tensor *));
+    TRY(plan_weights(&loader, config->n_layers, &plan, err));
+    size_t scratch_bytes = plan_scratch(&loader, &plan);
+    loader.errors = mem_alloc((size_t)loader.n_loaders, sizeof *loader.errors);
+    loader.used = mem_alloc(32 * (config->n_layers + 1), sizeof(struct tensor *));
     loader.scratch = big_alloc(scratch_bytes);
-    if (!loader.model || !loader.errors || !loader.used || !loader.scratch) {
+    if (!loader.errors || !loader.used || !loader.scratch)
         status = error_nomem(err, "loader", scratch_bytes);
-        goto done;
-    }
-    arena_init(&loader.model->arena, SIZE_MAX);
-    loader.model->config = *config;
-    loader.model->kernels = kernels;
-    loader.model->weight_bytes = model_weight_bytes(config);
-    loader.model->layers =
-        arena_push_array(&loader.model->arena, config->n_layers, sizeof(struct layer));
-    if (!loader.model->layers)
-        status = error_nomem(err, "layers", config->n_layers);
     else
-        status = load_all(&loader, progress, progress_user, err);
-done:
+        status = open_model(&loader, config, kernels, &plan, err);
+    if (status == NP_OK) status = load_all(&loader, progress, progress_user, err);
     big_free(loader.scratch, scratch_bytes);
     mem_free(loader.errors);
     mem_free(loader.used);
@@ -372,14 +453,7 @@ done:
 void model_free(struct model *model)
 {
     if (!model) return;
-    for (size_t i = 0; model->layers && i < model->config.n_layers; i++) {
-        matrix_free(&model->layers[i].qkv);
-        matrix_free(&model->layers[i].out);
-        matrix_free(&model->layers[i].up);
-        matrix_free(&model->layers[i].down);
-    }
-    matrix_free(&model->embedding);
-    matrix_free(&model->head);
+    big_free(model->panels, model->panel_bytes);
     arena_free(&model->arena);
     mem_free(model);
 }

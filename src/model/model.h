@@ -45,10 +45,10 @@ static inline size_t model_window(const struct model_config *config, size_t laye
 
 struct layer {
     float *norm1_gain, *norm1_bias, *norm2_gain,
-        *norm2_bias;   /* [dim]; biases NULL where there are none */
-    struct matrix qkv; /* rows: q heads, k heads, v heads */
+        *norm2_bias;      /* [dim]; biases NULL where there are none */
+    struct matrix qkv[3]; /* q heads, k heads, v heads; or all in the first (N = 0: not there) */
     struct matrix out;
-    struct matrix up; /* gated: gate rows, then up rows */
+    struct matrix up[2]; /* gate, up; or the first alone */
     struct matrix down;
 };
 
@@ -56,22 +56,26 @@ struct model {
     struct model_config config;
     struct layer *layers;
     struct matrix embedding;      /* [n_vocab, dim]; the head too when tied */
-    struct matrix head;           /* panels NULL when tied */
+    struct matrix head;           /* N = 0 when tied */
     float *positions;             /* [n_context][dim] or NULL */
     float *norm_gain, *norm_bias; /* final norm */
     float *inv_freq;              /* [head_dim/2] */
     const struct kernels *kernels;
+    enum profile profile;
     struct arena arena; /* all vectors */
-    uint64_t n_parameters, weight_bytes;
+    uint8_t *panels;    /* of all matrices */
+    uint64_t panel_bytes, n_parameters, weight_bytes;
 };
 
 /* Reads the settings; refuses by name what it does not know. */
 np_status model_configure(const struct modelfile *file, struct model_config *out, np_error *err);
-uint64_t model_weight_bytes(
-    const struct model_config *config); /* packed, before anything is read */
+/* What the weights will take, packed, before any is read. Every tensor is found and checked, and
+ * whether the profile suits the types (NP_EINPUT). */
+np_status model_weight_bytes(const struct modelfile *file, const struct model_config *config,
+                             enum profile profile, uint64_t *n_bytes, np_error *err);
 
 np_status model_load(const struct modelfile *file, const struct model_config *config,
-                     const struct kernels *kernels, struct pool *pool,
+                     enum profile profile, const struct kernels *kernels, struct pool *pool,
                      void (*progress)(void *user, size_t done, size_t total), void *progress_user,
                      struct model **out, np_error *err);
 void model_free(struct model *model);

@@ -10,6 +10,8 @@ static bool cut(struct workspace *ws, const struct model_config *config, size_t 
     size_t rows = ws->max_rows, q = config->n_heads * config->head_dim;
     size_t kv = config->n_kv_heads * config->head_dim, half = config->head_dim / 2;
     size_t up = (config->ffn == FFN_SILU_GATED ? 2 : 1) * config->ffn_dim;
+    size_t widest = config->dim > config->ffn_dim ? config->dim : config->ffn_dim;
+    widest = widest > q ? widest : q;
     size_t threads = (size_t)ws->n_threads, pages = ws->max_tokens / PANEL + 1;
     ws->scratch_floats = attention_scratch_floats(config, ws->max_tokens);
     const struct {
@@ -22,6 +24,7 @@ static bool cut(struct workspace *ws, const struct model_config *config, size_t 
                    {&ws->mixed, rows * q, sizeof(float)},
                    {&ws->up, rows * up, sizeof(float)},
                    {&ws->act, rows * config->ffn_dim, sizeof(float)},
+                   {&ws->operand, rows * widest, sizeof(float)},
                    {&ws->cos, rows * half, sizeof(float)},
                    {&ws->sin, rows * half, sizeof(float)},
                    {&ws->scratch, threads * ws->scratch_floats, sizeof(float)},

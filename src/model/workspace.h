@@ -18,13 +18,14 @@ struct span {
 struct workspace {
     size_t max_rows, max_tokens;
     int n_threads;
-    double *x;     /* [max_rows][dim] the residual stream: its sums would round too often in f32 */
-    float *normed; /* [max_rows][dim] */
-    float *delta;  /* [max_rows][dim] what a block adds to x */
-    float *qkv;    /* [max_rows][q + 2 kv] */
-    float *mixed;  /* [max_rows][q] */
-    float *up;     /* [max_rows][ffn or 2 ffn] */
-    float *act;    /* [max_rows][ffn] */
+    double *x;      /* [max_rows][dim] the residual stream: its sums would round too often in f32 */
+    float *normed;  /* [max_rows][dim] */
+    float *delta;   /* [max_rows][dim] what a block adds to x */
+    float *qkv;     /* [max_rows][q + 2 kv] */
+    float *mixed;   /* [max_rows][q] */
+    float *up;      /* [max_rows][ffn or 2 ffn] */
+    float *act;     /* [max_rows][ffn] */
+    float *operand; /* [max_rows][the widest of dim, q and ffn] what goes through a linear layer */
     float *cos, *sin; /* [max_rows][head_dim / 2] */
     float *scratch;   /* [n_threads][scratch_floats], attention.c */
     size_t scratch_floats;

@@ -27,7 +27,7 @@ struct row_state {
 };
 
 struct worker {
-    float *x;          /* [block_rows][dim] */
+    float *operand;    /* of block_rows rows */
     float *tile;       /* [block_rows][PANEL] */
     float *top_logits; /* [top_entries] */
     int32_t *top_ids;
@@ -74,7 +74,7 @@ static size_t space_layout(struct head_space *space, const struct sizes *sizes)
     take(base, &used, sizeof *space + (size_t)sizes->n_threads * sizeof space->workers[0]);
     for (int t = 0; t < sizes->n_threads; t++) {
         struct worker worker = {
-            .x = take(base, &used, n * sizes->dim * sizeof(float)),
+            .operand = take(base, &used, n * sizes->dim * sizeof(float)),
             .tile = take(base, &used, n * PANEL * sizeof(float)),
             .top_logits = take(base, &used, sizes->top_entries * sizeof(float)),
             .top_ids = take(base, &used, sizes->top_entries * sizeof(int32_t)),
@@ -140,12 +140,24 @@ static bool all_finite(const float *logits, size_t n)
 }
 
 /* The true token's logit: the same sum as its cell of the tile. */
-static float row_target_logit(const struct task *task, const struct head_row *row)
+static float row_target_logit(const struct task *task, const struct head_row *row, float *operand)
 {
     const struct matrix *head = task->head;
-    size_t id = (size_t)row->target, dim = task->space->sizes.dim;
-    const float *panel = head->panels + id / PANEL * panel_floats(dim);
-    float logit = task->kernels->panel_dot(row->hidden, panel, dim, id % PANEL);
+    size_t id = (size_t)row->target, column = id % TILE;
+    float logits[TILE];
+    task->kernels->pack_rows[head->profile](1, &row->hidden, head->K, operand);
+    const struct gemm gemm = {.dtype = head->dtype,
+                              .panel = matrix_panel(head, id / PANEL),
+                              .K = head->K,
+                              .tile = id % PANEL / TILE,
+                              .n_cols = column + 1,
+                              .operand = operand,
+                              .n_rows = 1,
+                              .n_blocks = 1,
+                              .y = logits,
+                              .ldy = TILE};
+    task->kernels->gemm[head->profile](&gemm);
+    float logit = logits[column];
     if (head->bias) task->kernels->add(1, head->bias + id, &logit);
     if (row->plan->temperature != 1)
         task->kernels->divide(1, &logit, row->plan->temperature, &logit);
@@ -159,7 +171,7 @@ static size_t first_cell(const struct head_row *row)
 }
 
 static void row_begin(const struct task *task, const struct head_row *row, struct row_state *state,
-                      size_t first_id)
+                      size_t first_id, float *operand)
 {
     const struct plan *plan = row->plan;
     *state = (struct row_state){.bad = -1};
@@ -178,7 +190,7 @@ static void row_begin(const struct task *task, const struct head_row *row, struc
         state->wanted = list + low;
     }
     if (row->target >= 0 && (row->logprob || row->rank))
-        state->target_logit = row_target_logit(task, row);
+        state->target_logit = row_target_logit(task, row, operand);
 }
 
 static void row_take(const struct task *task, const struct head_row *row, struct row_state *state,
@@ -211,18 +223,40 @@ static void row_take(const struct task *task, const struct head_row *row, struct
     topk_panel(&state->top, logits, n, (int32_t)first_id, (float)part.m);
 }
 
+static void pack_rows(const struct task *task, struct worker *worker, const struct head_row *rows,
+                      size_t n)
+{
+    const struct matrix *head = task->head;
+    for (size_t block = 0; block < row_blocks(n); block++) {
+        size_t begin = block_row(n, block), count = block_row(n, block + 1) - begin;
+        const float *hidden[ROW_BLOCK];
+        for (size_t r = 0; r < count; r++) hidden[r] = rows[begin + r].hidden;
+        task->kernels->pack_rows[head->profile](count, hidden, head->K,
+                                                worker->operand + begin * head->K);
+    }
+}
+
 /* Rows [0, n) of `rows` over segments [first, last); parts and states stay in the worker. */
 static void sweep(const struct task *task, struct worker *worker, const struct head_row *rows,
                   size_t n, size_t first, size_t last)
 {
     const struct sizes *sizes = &task->space->sizes;
-    size_t dim = sizes->dim, n_segments = sizes->n_segments;
+    const struct matrix *head = task->head;
+    size_t n_segments = sizes->n_segments;
     size_t end = last * SEGMENT < sizes->n_vocab ? last * SEGMENT : sizes->n_vocab;
-    for (size_t i = 0; i < n; i++) memcpy(worker->x + i * dim, rows[i].hidden, dim * sizeof(float));
+    struct gemm gemm = {.dtype = head->dtype,
+                        .K = head->K,
+                        .operand = worker->operand,
+                        .n_rows = n,
+                        .n_blocks = row_blocks(n),
+                        .y = worker->tile,
+                        .ldy = PANEL};
+    pack_rows(task, worker, rows, n);
     for (size_t id = first * SEGMENT; id < end; id += PANEL) {
         size_t n_cols = end - id < PANEL ? end - id : PANEL;
-        const float *panel = task->head->panels + id / PANEL * panel_floats(dim);
-        task->kernels->panel_gemm(n, worker->x, dim, panel, dim, worker->tile, PANEL, n_cols);
+        gemm.panel = matrix_panel(head, id / PANEL);
+        gemm.n_cols = n_cols;
+        task->kernels->gemm[head->profile](&gemm);
         for (size_t i = 0; i < n; i++)
             row_take(task, &rows[i], &worker->states[i], worker->parts + i * n_segments,
                      worker->tile + i * PANEL, n_cols, id);
@@ -302,7 +336,7 @@ static void divide_rows(void *ctx, int thread, int n_threads)
         n = end - begin < space->sizes.block_rows ? end - begin : space->sizes.block_rows;
         const struct head_row *rows = task->rows + begin;
         for (size_t i = 0; i < n; i++) {
-            row_begin(task, &rows[i], &worker->states[i], 0);
+            row_begin(task, &rows[i], &worker->states[i], 0, worker->operand);
             worker->states[i].top = answer_list(&rows[i]);
         }
         sweep(task, worker, rows, n, 0, space->sizes.n_segments);
@@ -328,7 +362,7 @@ static void divide_segments(void *ctx, int thread, int n_threads)
     pool_share(space->sizes.n_segments, thread, task->n_threads, &first, &last);
     for (size_t i = 0; i < task->n_rows; i++) {
         size_t k = answer_list(&task->rows[i]).k;
-        row_begin(task, &task->rows[i], &worker->states[i], first * SEGMENT);
+        row_begin(task, &task->rows[i], &worker->states[i], first * SEGMENT, worker->operand);
         worker->states[i].top = (struct topk){
             .logits = worker->top_logits + used, .ids = worker->top_ids + used, .k = k};
         used += k;

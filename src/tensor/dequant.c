@@ -10,35 +10,11 @@
  *   Q4_1  [d 2][m 2][q 16]       q d + m              Q5_1  [d 2][m 2][qh 4][q 16]    q d + m
  *   Q8_0  [d 2][q 32, signed]    q d
  */
+#include "tensor/bits.h"
 #include "tensor/tensor.h"
 #include <math.h>
-#include <string.h>
 
 #define BLOCK 32
-
-static uint32_t bits_of(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-static float float_of(uint32_t u)
-{
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-
-/* Exact, and without a branch. Exponent and mantissa are moved to their places in an f32, where
- * 2^112 makes up for the bias, subnormals too; infinities and NaN then need all bits of the
- * exponent. */
-static float half_to_float(uint32_t h)
-{
-    uint32_t magnitude = h & 0x7fff;
-    uint32_t special = magnitude >= 0x7c00 ? 0x7f800000 : 0;
-    uint32_t bits = bits_of(float_of(magnitude << 13) * 0x1p112f);
-    return float_of(bits | special | (h & 0x8000) << 16);
-}
 
 static float half_at(const uint8_t *bytes)
 {

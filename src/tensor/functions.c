@@ -8,24 +8,12 @@
  * multiples of 4 end.
  */
 #include "tensor/functions.h"
+#include "tensor/bits.h"
 #include <math.h>
-#include <string.h>
 
 __extension__ typedef unsigned __int128 uint128;
 __extension__ typedef __int128 int128;
 
-static uint32_t bits32(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-static float float_of(uint32_t u)
-{
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
 static uint64_t bits64(double x)
 {
     uint64_t u;
@@ -53,7 +41,7 @@ float exp32(float x)
 #define HORNER(c) p = fmaf(p, r, c);
     EXP32_P(HORNER)
 #undef HORNER
-    uint32_t n = bits32(t) - bits32(ROUND32);
+    uint32_t n = bits_of(t) - bits_of(ROUND32);
     uint32_t h = (n >> 1) | (n & 0x80000000u);
     return p * float_of((h + 127) << 23) * float_of((n - h + 127) << 23);
 }
@@ -147,7 +135,7 @@ static unsigned reduce(float x, double *r)
     static const uint32_t two_over_pi[] = {0,          0xa2f9836e, 0x4e441529,
                                            0xfc2757d1, 0xf534ddc0, 0xdb629599,
                                            0x3c439041, 0xfe5163ab, 0xdebbc561};
-    uint32_t u = bits32(x) & 0x7fffffff;
+    uint32_t u = bits_of(x) & 0x7fffffff;
     if (u < 0x3f490fdb) {
         *r = x;
         return 0;

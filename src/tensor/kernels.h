@@ -10,16 +10,9 @@
  *          (i<8), += i+4 (i<4), += i+2 (i<2), += i+1. f64 where said.
  * Because a total starts at +0, appending zero operands anywhere changes no bit of it.
  *
- * A panel is 64 columns (outputs) of a matrix w[n, k], stored so that a tile lies together:
- *
- *   K block 0 (k = 0..63)              K block 1 (k = 64..)      ... last block: K even-padded
- *   [tile 0][tile 1][tile 2][tile 3]   [tile 0][tile 1]...
- *    tile = [k in block][16 columns]
- *
- * so element (k, c), kb = k/64, d = depth of block kb (64, or the rest of K rounded up to even),
- * is at kb*64*64 + (c/16)*d*16 + (k%64)*16 + c%16 (panel_index below). Columns beyond N and the
- * odd k beyond K hold +0. A page of 64 cached keys is a panel of 64 columns with K = head_dim; a
- * page of 64 cached values is [head_dim/16 rounded up][64 keys][16].
+ * Weights lie in panels of 64 columns, each stored type in its own width: panels.h. A page of 64
+ * cached keys is such a panel of f32 with K = head_dim; a page of 64 cached values is
+ * [head_dim/16 rounded up][64 keys][16].
  *
  * Alignment: panels and pages 64 bytes; rows any. No kernel allocates, locks or reads globals. A
  * kernel may read only the operands that its formula names (guard pages are tested), padding of
@@ -32,29 +25,38 @@
 #define TENSOR_KERNELS_H
 
 #include "base/cpu.h"
+#include "tensor/panels.h"
 #include <stdbool.h>
 
-#define PANEL 64  /* columns of a panel, keys of a page */
-#define TILE 16   /* columns of a tile */
-#define KBLOCK 64 /* depth of a block of the DOT order: a page of keys is one block */
+/* How a linear layer computes (docs/NUMERICS.md): which operand an activation becomes, and which
+ * sum is taken. */
+enum profile { PROFILE_F32, PROFILE_BF16, PROFILE_INT16, PROFILES };
 
-/* Depth of block kb of a K-deep panel, as stored (even). */
-static inline size_t block_depth(size_t K, size_t kb)
+/* Rows of activations go through a GEMM in row blocks: n_rows cut evenly in ceil(n_rows / 6), the
+ * larger ones first. */
+#define ROW_BLOCK 6
+static inline size_t row_blocks(size_t n_rows)
 {
-    size_t left = K - kb * KBLOCK;
-    return left >= KBLOCK ? KBLOCK : (left + 1) & ~(size_t)1;
+    return (n_rows + ROW_BLOCK - 1) / ROW_BLOCK;
 }
-static inline size_t panel_index(size_t K, size_t k, size_t c)
+
+/* First row of row block `block`; of the block after the last: n_rows. */
+static inline size_t block_row(size_t n_rows, size_t block)
 {
-    size_t kb = k / KBLOCK;
-    return kb * KBLOCK * PANEL + (c / TILE) * block_depth(K, kb) * TILE + (k % KBLOCK) * TILE +
-           c % TILE;
+    size_t n = row_blocks(n_rows), rest = n_rows % n;
+    return block * (n_rows / n) + (block < rest ? block : rest);
 }
-/* floats of one panel */
-static inline size_t panel_floats(size_t K)
-{
-    return ((K + 1) & ~(size_t)1) * PANEL;
-}
+
+/* y[r][c] of rows r < n_rows and of columns 16 tile + c of one panel, c < n_cols. */
+struct gemm {
+    enum dtype dtype;  /* as the panel is stored */
+    const void *panel; /* panels.h */
+    size_t K, tile, n_cols;
+    const float *operand; /* n_blocks row blocks, one after another, as pack_rows made them */
+    size_t n_rows, n_blocks;
+    float *y;
+    size_t ldy;
+};
 
 /* What a panel of logits adds to the log-sum-exp of a row (all f64): its maximum m, S = sum exp(l -
  * m), and T = sum exp(l - m) * (l - m), from which the entropy follows. */
@@ -68,13 +70,22 @@ struct kernels {
     enum cpu_level level;
     const char *name;
 
-    /* y[r][c] = DOT_k x[r][k] w[k][c], r < n_rows, c < n_cols <= 64. x [n_rows] rows of ldx, y of
-     * ldy. */
-    void (*panel_gemm)(size_t n_rows, const float *x, size_t ldx, const float *panel, size_t K,
-                       float *y, size_t ldy, size_t n_cols);
+    /* One row block, n_rows <= 6 rows of K floats, as the operand of a profile's gemm, in the
+     * layout of this level: n_rows * K floats at most.
+     *   f32    the values
+     *   bf16   rounded to bf16 (nearest, even); below 2^-50 in magnitude: +0
+     *   int16  per group of 32 k: a = max |x|, i[k] = rint(x[k] * (32767 / a)), s = a / 32767,
+     *          h = s * float(sum i); all 0 where a < 2^-100; s = NaN where a is not finite */
+    void (*pack_rows[PROFILES])(size_t n_rows, const float *const *rows, size_t K, float *operand);
 
-    /* The same sums for one row and one column: DOT_k x[k] w[k][c]. */
-    float (*panel_dot)(const float *x, const float *panel, size_t K, size_t c);
+    /* f32, bf16: y = DOT_k x[r][k] w[k][c], any type.
+     * int16: y = +0, then for each group of 32 k, ascending: y = fma(float(sum i q), s * d, y), and
+     * where the type has a minimum y = fma(h, m, y); quantised types, whose weight is q d + m. */
+    void (*gemm[PROFILES])(const struct gemm *gemm);
+
+    /* s[r][j] = DOT_i q[r][i] k[j][i], r < n_rows, for the first n_keys <= 64 keys of a page. */
+    void (*score_keys)(size_t n_rows, const float *q, size_t ldq, const float *page,
+                       size_t head_dim, float *s, size_t lds, size_t n_keys);
 
     /* y[r][i] = DOT_j p[r][j] v[j][i]: j runs over n_keys keys in pages of 64 (pages[j/64]), block
      * 0 begins at key 0. i < head_dim. p may be read up to n_keys rounded up to even; it holds +0

@@ -26,30 +26,21 @@ static double fold64(double lane[LANES])
     return lane[0];
 }
 
-/* One block of the DOT order: w[k * TILE] is the operand of x[k]. */
-static float block_sum(const float *x, const float *w, size_t depth)
+static void score_keys(size_t n_rows, const float *q, size_t ldq, const float *page,
+                       size_t head_dim, float *s, size_t lds, size_t n_keys)
 {
-    float s = 0;
-    for (size_t k = 0; k < depth; k += 2) {
-        if (k + 1 < depth) s = fmaf(x[k + 1], w[(k + 1) * TILE], s);
-        s = fmaf(x[k], w[k * TILE], s);
-    }
-    return s;
-}
-
-static float panel_dot(const float *x, const float *panel, size_t K, size_t c)
-{
-    float total = 0;
-    for (size_t k = 0; k < K; k += KBLOCK)
-        total += block_sum(x + k, panel + panel_index(K, k, c), K - k < KBLOCK ? K - k : KBLOCK);
-    return total;
-}
-
-static void panel_gemm(size_t n_rows, const float *x, size_t ldx, const float *panel, size_t K,
-                       float *y, size_t ldy, size_t n_cols)
-{
-    for (size_t r = 0; r < n_rows; r++)
-        for (size_t c = 0; c < n_cols; c++) y[r * ldy + c] = panel_dot(x + r * ldx, panel, K, c);
+    for (size_t j = 0; j < n_keys; j++)
+        for (size_t r = 0; r < n_rows; r++) {
+            float total = 0;
+            for (size_t first = 0; first < head_dim; first += KBLOCK) {
+                size_t depth = head_dim - first < KBLOCK ? head_dim - first : KBLOCK;
+                float key[KBLOCK];
+                for (size_t i = 0; i < depth; i++)
+                    key[i] = page[panel_index(head_dim, first + i, j)];
+                total += ref_block_sum(q + r * ldq + first, key, depth);
+            }
+            s[r * lds + j] = total;
+        }
 }
 
 static void mix_values(size_t n_rows, const float *p, size_t ldp, const float *const *pages,
@@ -182,8 +173,9 @@ static void divide(size_t n, const float *x, float divisor, float *y)
 const struct kernels kernels_ref = {
     .level = CPU_REF,
     .name = "ref",
-    .panel_gemm = panel_gemm,
-    .panel_dot = panel_dot,
+    .pack_rows = {ref_pack_f32, ref_pack_bf16, ref_pack_int16},
+    .gemm = {ref_gemm_f32, ref_gemm_f32, ref_gemm_int16},
+    .score_keys = score_keys,
     .mix_values = mix_values,
     .softmax = softmax,
     .rms_norm = rms_norm,

@@ -2,194 +2,16 @@
  * kernels_tpl.h - the bodies of the kernels, written once over the vocabulary of vec_<isa>.h and
  * compiled by isa/kernels_<isa>.c, which defines before it includes this file:
  *
- *   WIDE_TILES(X)    X(rows, tiles) for the numbers of rows that take several tiles side by side,
+ *   WIDE_TILES(X), INT16_WIDE_TILES(X)
+ *                    X(rows, tiles) for the numbers of rows that take several tiles side by side,
  *                    so that their sums hide the latency of fma and still fit the registers
+ *   DIRECT_TILES     tiles side by side of one or two rows that read quantised weights themselves
  *   LEVEL, LEVEL_NAME, LEVEL_TABLE
  *
- * Lanes hold different outputs, so each output's sum is the one of kernels_ref.c. The sums of a
- * block of 64 k live in registers, which is why the rows of a tile are expanded by macros:
- * compilers spill arrays.
+ * Products of matrices stand in tiles_tpl.h, panels_tpl.h and int16_tpl.h. Lanes hold different outputs, so each output's sum is
+ * the one of kernels_ref.c.
  */
-#include "tensor/functions.h"
-#include "tensor/levels.h"
-#include <math.h>
-#include <string.h>
-
-#define MAX_ROWS 6    /* of a block of rows */
-#define CHUNK_ROWS 60 /* in ten blocks */
-/* So many rows leave time to fetch the next tiles; fewer wait for memory anyway. */
-#define PREFETCH_ROWS 3
-
-/* One block of K: x [rows][depth] times `tiles` tiles from w on, each `stride` floats after the one
- * before it. Adds the sums to y, or to +0 where `first`. */
-typedef void tile_fn(const float *x, size_t ldx, const float *w, size_t stride, size_t depth,
-                     float *y, size_t ldy, bool first);
-
-#define FOR_TILES_1(DO, r) DO(r, 0)
-#define FOR_TILES_2(DO, r) FOR_TILES_1(DO, r) DO(r, 1)
-#define FOR_TILES_4(DO, r) FOR_TILES_2(DO, r) DO(r, 2) DO(r, 3)
-#define FOR_ROWS_1(DO, T) DO(0, T)
-#define FOR_ROWS_2(DO, T) FOR_ROWS_1(DO, T) DO(1, T)
-#define FOR_ROWS_3(DO, T) FOR_ROWS_2(DO, T) DO(2, T)
-#define FOR_ROWS_4(DO, T) FOR_ROWS_3(DO, T) DO(3, T)
-#define FOR_ROWS_5(DO, T) FOR_ROWS_4(DO, T) DO(4, T)
-#define FOR_ROWS_6(DO, T) FOR_ROWS_5(DO, T) DO(5, T)
-
-/* clang-format off */
-#define SUM(r, t) v16 s##r##t = v_set(0);
-#define ROW_SUMS(r, T) FOR_TILES_##T(SUM, r)
-#define LOAD(k, t)                                                                               \
-    v16 w##t = v_load(tile + (t) * stride + (k) * TILE);                                         \
-    if (prefetch) __builtin_prefetch(tile + ahead + (t) * stride + (k) * TILE);
-#define FMA(r, t) s##r##t = v_fma(xk, w##t, s##r##t);
-#define ROW_FMA(r, T)                                                                            \
-    {                                                                                            \
-        v16 xk = v_set(xs[(r) * ldx]);                                                           \
-        FOR_TILES_##T(FMA, r)                                                                    \
-    }
-#define STEP(R, T, k)                                                                            \
-    {                                                                                            \
-        const float *xs = x + (k);                                                               \
-        FOR_TILES_##T(LOAD, k)                                                                   \
-        FOR_ROWS_##R(ROW_FMA, T)                                                                 \
-    }
-#define TOTAL(r, t)                                                                              \
-    {                                                                                            \
-        float *to = y + (r) * ldy + (t) * TILE;                                                  \
-        v_store(to, v_add(first ? v_set(0) : v_load(to), s##r##t));                              \
-    }
-#define ROW_TOTALS(r, T) FOR_TILES_##T(TOTAL, r)
-
-#define DEFINE_TILES(R, T)                                                                       \
-    static void tiles_##R##x##T(const float *x, size_t ldx, const float *tile, size_t stride,    \
-                                size_t depth, float *y, size_t ldy, bool first)                  \
-    {                                                                                            \
-        const bool prefetch = (R) >= PREFETCH_ROWS;                                              \
-        const size_t ahead = (T) * stride;                                                       \
-        FOR_ROWS_##R(ROW_SUMS, T)                                                                \
-        size_t k = 0;                                                                            \
-        for (; k + 2 <= depth; k += 2, x += 2, tile += 2 * TILE) {                               \
-            STEP(R, T, 1)                                                                        \
-            STEP(R, T, 0)                                                                        \
-        }                                                                                        \
-        if (k < depth) STEP(R, T, 0)                                                             \
-        FOR_ROWS_##R(ROW_TOTALS, T)                                                              \
-    }
-/* clang-format on */
-
-DEFINE_TILES(1, 1)
-DEFINE_TILES(2, 1)
-DEFINE_TILES(3, 1)
-DEFINE_TILES(4, 1)
-DEFINE_TILES(5, 1)
-DEFINE_TILES(6, 1)
-WIDE_TILES(DEFINE_TILES)
-
-#define WIDE_ROW(R, T) [R] = {tiles_##R##x##T, T},
-static tile_fn *const narrow_fns[MAX_ROWS + 1] = {NULL,      tiles_1x1, tiles_2x1, tiles_3x1,
-                                                  tiles_4x1, tiles_5x1, tiles_6x1};
-static const struct {
-    tile_fn *fn;
-    size_t n_tiles;
-} wide_fns[MAX_ROWS + 1] = {WIDE_TILES(WIDE_ROW)};
-
-/* One block of K, all rows and columns. A tile of weights stays in L1 while the rows pass. */
-struct block {
-    size_t n_rows, ldx, ldy, n_cols, stride, depth;
-    const float *x, *w;
-    float *y;
-    bool first;
-};
-
-static void run_rows(const struct block *b, size_t tile, size_t n_tiles, float *y, size_t ldy)
-{
-    const float *w = b->w + tile * b->stride;
-    size_t n_blocks = (b->n_rows + MAX_ROWS - 1) / MAX_ROWS;
-    const float *x = b->x;
-    for (size_t i = 0; i < n_blocks; i++) {
-        size_t rows = b->n_rows / n_blocks + (i < b->n_rows % n_blocks);
-        tile_fn *fn = n_tiles > 1 ? wide_fns[rows].fn : narrow_fns[rows];
-        fn(x, b->ldx, w, b->stride, b->depth, y, ldy, b->first);
-        x += rows * b->ldx;
-        y += rows * ldy;
-    }
-}
-
-/* The last tile, where it has columns beyond n_cols: summed aside, then its own columns copied. */
-static void run_ragged(const struct block *b, size_t tile)
-{
-    float sums[MAX_ROWS][TILE];
-    size_t n = b->n_cols - tile * TILE;
-    for (size_t r = 0; r < b->n_rows; r += MAX_ROWS) {
-        struct block part = *b;
-        part.n_rows = b->n_rows - r < MAX_ROWS ? b->n_rows - r : MAX_ROWS;
-        part.x += r * b->ldx;
-        float *y = b->y + r * b->ldy + tile * TILE;
-        for (size_t i = 0; i < part.n_rows; i++)
-            v_store(sums[i], v_load_some(y + i * b->ldy, b->first ? 0 : n, 0));
-        run_rows(&part, tile, 1, sums[0], TILE);
-        for (size_t i = 0; i < part.n_rows; i++) v_store_some(y + i * b->ldy, v_load(sums[i]), n);
-    }
-}
-
-static void run_block(const struct block *b)
-{
-    size_t most = b->n_rows < MAX_ROWS ? b->n_rows : MAX_ROWS, whole = b->n_cols / TILE, tile = 0;
-    size_t wide = wide_fns[most].n_tiles;
-    if (wide)
-        for (; tile + wide <= whole; tile += wide)
-            run_rows(b, tile, wide, b->y + tile * TILE, b->ldy);
-    for (; tile < whole; tile++) run_rows(b, tile, 1, b->y + tile * TILE, b->ldy);
-    if (b->n_cols % TILE) run_ragged(b, whole);
-}
-
-/* Rows in chunks of even size, so that the part of x in use stays in L2 for all tiles. */
-static void panel_gemm(size_t n_rows, const float *x, size_t ldx, const float *panel, size_t K,
-                       float *y, size_t ldy, size_t n_cols)
-{
-    size_t n_chunks = (n_rows + CHUNK_ROWS - 1) / CHUNK_ROWS;
-    for (size_t chunk = 0; chunk < n_chunks; chunk++) {
-        size_t rows = n_rows / n_chunks + (chunk < n_rows % n_chunks);
-        struct block b = {rows, ldx, ldy, n_cols, 0, 0, x, panel, y, true};
-        for (size_t k = 0; k < K; k += KBLOCK, b.first = false) {
-            b.depth = K - k < KBLOCK ? K - k : KBLOCK;
-            b.stride = block_depth(K, k / KBLOCK) * TILE;
-            b.x = x + k;
-            b.w = panel + k * PANEL;
-            run_block(&b);
-        }
-        x += rows * ldx;
-        y += rows * ldy;
-    }
-}
-
-static void mix_values(size_t n_rows, const float *p, size_t ldp, const float *const *pages,
-                       size_t n_keys, float *y, size_t ldy, size_t head_dim)
-{
-    struct block b = {n_rows, ldp, ldy, head_dim, PANEL * TILE, 0, p, NULL, y, true};
-    for (size_t j = 0; j < n_keys && n_rows; j += KBLOCK, b.first = false) {
-        b.depth = n_keys - j < KBLOCK ? n_keys - j : KBLOCK;
-        b.x = p + j;
-        b.w = pages[j / KBLOCK]; /* a block of keys is a page */
-        run_block(&b);
-    }
-}
-
-static float panel_dot(const float *x, const float *panel, size_t K, size_t c)
-{
-    float total = 0;
-    for (size_t first = 0; first < K; first += KBLOCK) {
-        const float *w = panel + panel_index(K, first, c);
-        size_t end = K - first < KBLOCK ? K : first + KBLOCK;
-        float s = 0;
-        for (size_t k = first; k < end; k += 2, w += 2 * TILE) {
-            if (k + 1 < end) s = fmaf(x[k + 1], w[TILE], s);
-            s = fmaf(x[k], w[0], s);
-        }
-        total += s;
-    }
-    return total;
-}
+#include "tensor/int16_tpl.h"
 
 VEC v16 v_exp(v16 x)
 {
@@ -412,8 +234,9 @@ static size_t count_before(const float *logits, size_t n, float l, size_t n_befo
 const struct kernels LEVEL_TABLE = {
     .level = LEVEL,
     .name = LEVEL_NAME,
-    .panel_gemm = panel_gemm,
-    .panel_dot = panel_dot,
+    .pack_rows = {pack_f32, pack_bf16, pack_int16},
+    .gemm = {gemm_f32, gemm_f32, gemm_int16},
+    .score_keys = score_keys,
     .mix_values = mix_values,
     .softmax = softmax,
     .rms_norm = rms_norm,

@@ -9,6 +9,14 @@ extern const struct kernels kernels_ref;
 extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
 
+/* Linear layers (panels_ref.c); one block of the DOT order. */
+float ref_block_sum(const float *x, const float *w, size_t depth);
+void ref_pack_f32(size_t n_rows, const float *const *rows, size_t K, float *operand);
+void ref_pack_bf16(size_t n_rows, const float *const *rows, size_t K, float *operand);
+void ref_pack_int16(size_t n_rows, const float *const *rows, size_t K, float *operand);
+void ref_gemm_f32(const struct gemm *gemm);
+void ref_gemm_int16(const struct gemm *gemm);
+
 /* Slots of kernels_ref.unary that a higher level may name as its own. */
 void ref_exp(size_t n, const float *x, float *y);
 void ref_log(size_t n, const float *x, float *y);

@@ -1,171 +1,150 @@
 /*
- * linear.c - packing weights into panels, and linear layers over all threads.
+ * linear.c - packed matrices, and linear layers over all threads.
  *
- * The work is cut in units of one panel and one chunk of rows; a chunk's rows stay in L2 while the
- * panels pass. How it is cut changes only who computes an output, never a bit of it.
+ * Rows are packed into an operand first. Then the work is a line of units, one tile of 16 columns
+ * and one chunk of rows each, chunk after chunk; a thread takes an even share of the line and goes
+ * through it panel by panel. How it is cut changes only who computes an output, never a bit of it.
  */
 #include "tensor/linear.h"
-#include "base/arena.h"
 
-#define X_BYTES (192 * 1024) /* of a chunk's rows: less than half of a small L2 */
-#define SOME_ROWS 24         /* the least number that is worth a chunk of its own */
+#define CHUNK_ROWS 256 /* their operand of a block of K, and their y of a panel, stay in L2 */
 #define TILES (PANEL / TILE)
 
 static size_t n_panels(size_t N)
 {
     return (N + PANEL - 1) / PANEL;
 }
-
-size_t matrix_bytes(size_t N, size_t K, bool with_bias)
+static size_t n_tiles(size_t N)
 {
-    return (n_panels(N) * panel_floats(K) + (with_bias ? N : 0)) * sizeof(float);
+    return (N + TILE - 1) / TILE;
 }
 
-np_status matrix_init(struct matrix *matrix, size_t N, size_t K, bool with_bias, np_error *err)
+uint64_t matrix_bytes(enum dtype dtype, size_t N, size_t K)
 {
-    *matrix = (struct matrix){.N = N, .K = K};
-    size_t n_bytes = n_panels(N) * panel_floats(K) * sizeof(float);
-    if (K > SIZE_MAX / 16 || N > SIZE_MAX / 16 / sizeof(float) / (K + 1) || !N || !K)
-        return error_set(err, NP_ELIMIT, "", NO_OFFSET, "a matrix of %zu x %zu cannot be stored", N,
-                         K);
-    matrix->panels = big_alloc(n_bytes);
-    if (with_bias) matrix->bias = big_alloc(N * sizeof(float));
-    if (matrix->panels && (matrix->bias || !with_bias)) return NP_OK;
-    matrix_free(matrix);
-    return error_nomem(err, "weights", matrix_bytes(N, K, with_bias));
+    return (uint64_t)n_panels(N) * panel_bytes(dtype, K);
 }
 
-void matrix_free(struct matrix *matrix)
+void matrix_put(struct matrix *matrix, size_t n, size_t k0, size_t n_k, const void *stored)
 {
-    if (!matrix) return;
-    if (matrix->panels)
-        big_free(matrix->panels, n_panels(matrix->N) * panel_floats(matrix->K) * sizeof(float));
-    if (matrix->bias) big_free(matrix->bias, matrix->N * sizeof(float));
-    *matrix = (struct matrix){0};
-}
-
-/* out[k][i] = w[i][k] for the rows of one tile and one block of K, which both fit L1. */
-static void pack_tile(float *out, const float *w, size_t ldw, size_t n_rows, size_t depth)
-{
-    for (size_t i = 0; i < n_rows; i++)
-        for (size_t k = 0; k < depth; k++) out[k * TILE + i] = w[i * ldw + k];
-}
-
-void matrix_pack_rows(struct matrix *matrix, size_t n0, size_t n_rows, const float *w, size_t ldw)
-{
-    size_t K = matrix->K;
-    for (size_t n = n0; n < n0 + n_rows;) {
-        size_t c = n % PANEL, left = TILE - c % TILE,
-               count = n0 + n_rows - n < left ? n0 + n_rows - n : left;
-        float *panel = matrix->panels + n / PANEL * panel_floats(K);
-        for (size_t k = 0; k < K; k += KBLOCK)
-            pack_tile(panel + panel_index(K, k, c), w + (n - n0) * ldw + k, ldw, count,
-                      K - k < KBLOCK ? K - k : KBLOCK);
-        n += count;
-    }
+    uint8_t *panel = matrix->panels + n / PANEL * panel_bytes(matrix->dtype, matrix->K);
+    panel_put(matrix->dtype, panel, matrix->K, n % PANEL, k0, n_k, stored);
 }
 
 void matrix_row(const struct matrix *matrix, size_t n, float *out)
 {
-    const float *panel = matrix->panels + n / PANEL * panel_floats(matrix->K);
-    for (size_t k = 0; k < matrix->K; k++) out[k] = panel[panel_index(matrix->K, k, n % PANEL)];
+    const void *panel = matrix_panel(matrix, n / PANEL);
+    for (size_t k = 0; k < matrix->K; k++)
+        out[k] = panel_weight(matrix->dtype, panel, matrix->K, k, n % PANEL);
 }
 
 struct linear_job {
     const struct kernels *kernels;
-    const struct matrix *matrix;
-    size_t n_rows, ldx, ldy, n_chunks;
+    const struct matrix *matrices; /* of one profile and one K */
+    size_t n_matrices, n_rows, ldx, ldy, n_tiles, n_chunks;
     const float *x;
-    float *y;
+    float *operand, *y;
 };
 
-static void add_bias(const struct linear_job *job, size_t n_rows, float *y, size_t n0,
-                     size_t n_cols)
+static void pack_blocks(const struct linear_job *job, size_t begin, size_t end)
 {
-    if (!job->matrix->bias) return;
-    for (size_t r = 0; r < n_rows; r++)
-        job->kernels->add(n_cols, job->matrix->bias + n0, y + r * job->ldy);
-}
-
-/* Columns of one panel from its first on. */
-static void panel_columns(const struct linear_job *job, size_t panel, size_t n_cols, size_t begin,
-                          size_t end)
-{
-    const struct matrix *matrix = job->matrix;
-    float *y = job->y + begin * job->ldy + panel * PANEL;
-    job->kernels->panel_gemm(end - begin, job->x + begin * job->ldx, job->ldx,
-                             matrix->panels + panel * panel_floats(matrix->K), matrix->K, y,
-                             job->ldy, n_cols);
-    add_bias(job, end - begin, y, panel * PANEL, n_cols);
-}
-
-/* Columns from tile `tile` on, tile > 0. The tiles of one block of K lie like a narrower panel of
- * that depth, so each block is a GEMM of its own, whose sums are added in the order of the blocks:
- * the same bits. */
-static void tile_columns(const struct linear_job *job, size_t panel, size_t tile, size_t n_cols,
-                         size_t begin, size_t end)
-{
-    const struct matrix *matrix = job->matrix;
-    size_t K = matrix->K, n0 = panel * PANEL + tile * TILE, n_rows = end - begin;
-    const float *from = matrix->panels + panel * panel_floats(K), *x = job->x + begin * job->ldx;
-    float *y = job->y + begin * job->ldy + n0, sums[SOME_ROWS * PANEL];
-    for (size_t k = 0; k < K; k += KBLOCK) {
-        const float *block = from + panel_index(K, k, tile * TILE);
-        size_t depth = K - k < KBLOCK ? K - k : KBLOCK;
-        float *to = k ? sums : y;
-        size_t ld = k ? PANEL : job->ldy;
-        job->kernels->panel_gemm(n_rows, x + k, job->ldx, block, depth, to, ld, n_cols);
-        for (size_t r = 0; k && r < n_rows; r++)
-            job->kernels->add(n_cols, sums + r * PANEL, y + r * job->ldy);
+    size_t K = job->matrices->K;
+    for (size_t block = begin; block < end; block++) {
+        size_t first = block_row(job->n_rows, block), n = block_row(job->n_rows, block + 1) - first;
+        const float *rows[ROW_BLOCK];
+        for (size_t r = 0; r < n; r++) rows[r] = job->x + (first + r) * job->ldx;
+        job->kernels->pack_rows[job->matrices->profile](n, rows, K, job->operand + first * K);
     }
-    add_bias(job, n_rows, y, n0, n_cols);
 }
 
-/* Few rows: the tiles are divided, since panels are too coarse for balance. */
-static void tiles_part(const struct linear_job *job, int thread, int n_threads)
+static void pack_part(void *ctx, int thread, int n_threads)
 {
-    size_t N = job->matrix->N, begin, end;
-    pool_share((N + TILE - 1) / TILE, thread, n_threads, &begin, &end);
-    while (begin < end) {
-        size_t panel = begin / TILES, tile = begin % TILES, last = (panel + 1) * TILES;
-        last = last < end ? last : end;
-        size_t n_cols = (last * TILE < N ? last * TILE : N) - begin * TILE;
-        for (size_t r = 0; r < job->n_rows; r += SOME_ROWS) {
-            size_t r_end = job->n_rows - r < SOME_ROWS ? job->n_rows : r + SOME_ROWS;
-            if (tile == 0)
-                panel_columns(job, panel, n_cols, r, r_end);
-            else
-                tile_columns(job, panel, tile, n_cols, r, r_end);
+    const struct linear_job *job = ctx;
+    size_t begin, end;
+    pool_share(row_blocks(job->n_rows), thread, n_threads, &begin, &end);
+    pack_blocks(job, begin, end);
+}
+
+/* Tiles [tile, end) of one panel of a matrix whose first output is y[][at], for a chunk of rows. */
+static void panel_part(const struct linear_job *job, const struct matrix *matrix, size_t at,
+                       size_t tile, size_t end, size_t chunk)
+{
+    size_t N = matrix->N, n0 = tile * TILE, begin_block, end_block;
+    pool_share(row_blocks(job->n_rows), (int)chunk, (int)job->n_chunks, &begin_block, &end_block);
+    size_t first = block_row(job->n_rows, begin_block);
+    size_t n_rows = block_row(job->n_rows, end_block) - first;
+    struct gemm gemm = {.dtype = matrix->dtype,
+                        .panel = matrix_panel(matrix, tile / TILES),
+                        .K = matrix->K,
+                        .tile = tile % TILES,
+                        .n_cols = (end * TILE < N ? end * TILE : N) - n0,
+                        .operand = job->operand + first * matrix->K,
+                        .n_rows = n_rows,
+                        .n_blocks = end_block - begin_block,
+                        .y = job->y + first * job->ldy + at + n0,
+                        .ldy = job->ldy};
+    job->kernels->gemm[matrix->profile](&gemm);
+    for (size_t r = 0; matrix->bias && r < n_rows; r++)
+        job->kernels->add(gemm.n_cols, matrix->bias + n0, gemm.y + r * job->ldy);
+}
+
+/* Tiles [begin, end) of all matrices. */
+static void tiles_part(const struct linear_job *job, size_t begin, size_t end, size_t chunk)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < job->n_matrices && end > 0; i++) {
+        const struct matrix *matrix = &job->matrices[i];
+        size_t count = n_tiles(matrix->N), last = end < count ? end : count, next;
+        for (size_t tile = begin; tile < last; tile = next) {
+            next = (tile / TILES + 1) * TILES;
+            next = next < last ? next : last;
+            panel_part(job, matrix, at, tile, next, chunk);
         }
-        begin = last;
+        begin = begin < count ? 0 : begin - count;
+        end -= last;
+        at += matrix->N;
     }
 }
 
 static void linear_part(void *ctx, int thread, int n_threads)
 {
     const struct linear_job *job = ctx;
-    if (job->n_chunks <= 1) {
-        tiles_part(job, thread, n_threads);
-        return;
-    }
-    size_t N = job->matrix->N, panels = n_panels(N), begin, end;
-    pool_share(panels * job->n_chunks, thread, n_threads, &begin, &end);
-    for (size_t unit = begin; unit < end; unit++) {
-        size_t panel = unit % panels, left = N - panel * PANEL, r, r_end;
-        pool_share(job->n_rows, (int)(unit / panels), (int)job->n_chunks, &r, &r_end);
-        panel_columns(job, panel, left < PANEL ? left : PANEL, r, r_end);
+    size_t begin, end;
+    pool_share(job->n_tiles * job->n_chunks, thread, n_threads, &begin, &end);
+    while (begin < end) {
+        size_t chunk = begin / job->n_tiles, from = begin % job->n_tiles;
+        size_t to = from + (end - begin) < job->n_tiles ? from + (end - begin) : job->n_tiles;
+        tiles_part(job, from, to, chunk);
+        begin += to - from;
     }
 }
 
-void linear(struct pool *pool, const struct kernels *kernels, const struct matrix *matrix,
-            size_t n_rows, const float *x, size_t ldx, float *y, size_t ldy)
+void linear(struct pool *pool, const struct kernels *kernels, const struct matrix *matrices,
+            size_t n_matrices, size_t n_rows, const float *x, size_t ldx, float *operand, float *y,
+            size_t ldy)
 {
-    size_t n_threads = (size_t)pool_n_threads(pool);
-    size_t chunk_rows = X_BYTES / sizeof(float) / matrix->K;
-    chunk_rows = chunk_rows < SOME_ROWS ? SOME_ROWS : chunk_rows;
-    size_t n_chunks = (n_rows + chunk_rows - 1) / chunk_rows;
-    if (n_rows >= SOME_ROWS * n_threads)
-        n_chunks = (n_chunks + n_threads - 1) / n_threads * n_threads;
-    struct linear_job job = {kernels, matrix, n_rows, ldx, ldy, n_chunks, x, y};
-    pool_run(pool, linear_part, &job);
+    struct linear_job job = {.kernels = kernels,
+                             .n_rows = n_rows,
+                             .ldx = ldx,
+                             .ldy = ldy,
+                             .n_chunks = (n_rows + CHUNK_ROWS - 1) / CHUNK_ROWS,
+                             .x = x,
+                             .operand = operand,
+                             .y = y};
+    for (size_t i = 0; i < n_matrices && n_rows; i += job.n_matrices) {
+        job.matrices = matrices + i;
+        job.n_matrices = job.n_tiles = 0;
+        size_t width = 0;
+        for (; i + job.n_matrices < n_matrices; job.n_matrices++) {
+            const struct matrix *matrix = &job.matrices[job.n_matrices];
+            if (matrix->profile != job.matrices->profile) break;
+            job.n_tiles += n_tiles(matrix->N);
+            width += matrix->N;
+        }
+        if (n_rows <= ROW_BLOCK)
+            pack_blocks(&job, 0, 1);
+        else
+            pool_run(pool, pack_part, &job);
+        pool_run(pool, linear_part, &job);
+        job.y += width;
+    }
 }

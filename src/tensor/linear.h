@@ -7,26 +7,35 @@
 #include "base/pool.h"
 #include "tensor/kernels.h"
 
-/* W [N, K] as ceil(N/64) panels one after another; bias [N] or NULL. Memory from big_alloc. */
+/* W [N, K] as ceil(N/64) panels one after another, stored as `dtype`, computed with as `profile`;
+ * bias [N] or NULL. Owns nothing: whoever makes one points it to matrix_bytes() zeroed bytes, 64-byte
+ * aligned. N = 0: no matrix. */
 struct matrix {
-    float *panels;
-    float *bias;
-    size_t N, K;
+    enum dtype dtype;
+    enum profile profile;
+    uint8_t *panels;
+    const float *bias;
+    size_t N, K; /* K is a multiple of the type's block */
 };
 
-np_status matrix_init(struct matrix *matrix, size_t N, size_t K, bool with_bias, np_error *err);
-void matrix_free(struct matrix *matrix);
-size_t matrix_bytes(size_t N, size_t K, bool with_bias);
+uint64_t matrix_bytes(enum dtype dtype, size_t N, size_t K); /* a multiple of 64 */
 
-/* Packs n_rows rows of W (row-major, ldw) as outputs n0.. of the matrix. Different rows may be
- * packed by different threads when they are in different panels. */
-void matrix_pack_rows(struct matrix *matrix, size_t n0, size_t n_rows, const float *w, size_t ldw);
+/* Packs elements k0 .. k0 + n_k of row n of W, stored as the matrix's type. Different panels, and
+ * different blocks of 64 k, may be packed by different threads. k0: see panel_put. */
+void matrix_put(struct matrix *matrix, size_t n, size_t k0, size_t n_k, const void *stored);
 
-/* Reads row n (K values) back, the bits that were packed: an embedding of a tied head. */
+/* The f32 values of row n: an embedding of a tied head. */
 void matrix_row(const struct matrix *matrix, size_t n, float *out);
 
-/* y[r][n] = DOT_k x[r][k] W[n][k] (+ bias[n]), x [n_rows][K] with ldx, y [n_rows][N] with ldy. */
-void linear(struct pool *pool, const struct kernels *kernels, const struct matrix *matrix,
-            size_t n_rows, const float *x, size_t ldx, float *y, size_t ldy);
+static inline const void *matrix_panel(const struct matrix *matrix, size_t panel)
+{
+    return matrix->panels + panel * panel_bytes(matrix->dtype, matrix->K);
+}
+
+/* y[r][n] = x[r] . W[n] + bias[n] for n_matrices matrices of one K, whose outputs stand side by side in
+ * y [n_rows][sum of N]. operand: scratch of n_rows * K floats. */
+void linear(struct pool *pool, const struct kernels *kernels, const struct matrix *matrices,
+            size_t n_matrices, size_t n_rows, const float *x, size_t ldx, float *operand, float *y,
+            size_t ldy);
 
 #endif

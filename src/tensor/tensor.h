@@ -9,6 +9,7 @@
 #define TENSOR_TENSOR_H
 
 #include "base/error.h"
+#include <stdbool.h>
 
 /* X(name, ggml type number or -1, elements per block, bytes per block). New type: one row here and
  * one function in dequant.c. Quantised layouts are drawn there. */

@@ -9,5 +9,7 @@
 #define LEVEL_NAME "avx2"
 #define LEVEL_TABLE kernels_avx2
 #define WIDE_TILES(X) X(1, 4) X(2, 2)
+#define INT16_WIDE_TILES(X) X(1, 2)
+#define DIRECT_TILES 2
 
 #include "tensor/kernels_tpl.h"

@@ -10,4 +10,7 @@
 #define LEVEL_TABLE kernels_avx512
 #define WIDE_TILES(X) X(1, 4) X(2, 4) X(3, 4) X(4, 4) X(5, 4) X(6, 4)
 
+#define INT16_WIDE_TILES(X) X(1, 4) X(2, 4) X(3, 2) X(4, 2) X(5, 2) X(6, 2)
+#define DIRECT_TILES 4
+
 #include "tensor/kernels_tpl.h"

@@ -7,6 +7,7 @@
 #define TENSOR_VEC_AVX2_H
 
 #include <immintrin.h>
+#include <stdint.h>
 
 #define VEC static inline __attribute__((always_inline))
 
@@ -224,6 +225,95 @@ VEC double d_fold(d16 x)
     __m256d s4 = _mm256_add_pd(_mm256_add_pd(x.a, x.c), _mm256_add_pd(x.b, x.d));
     __m128d s2 = _mm_add_pd(_mm256_castpd256_pd128(s4), _mm256_extractf128_pd(s4, 1));
     return _mm_cvtsd_f64(_mm_add_sd(s2, _mm_unpackhi_pd(s2, s2)));
+}
+
+/* ---- 16 lanes of 32 bits: words of stored weights -------------------------------------------- */
+
+typedef struct {
+    __m256i a, b;
+} n16;
+
+#define N2(op, x, y) ((n16){op((x).a, (y).a), op((x).b, (y).b)})
+
+VEC n16 n_set(uint32_t x)
+{
+    __m256i v = _mm256_set1_epi32((int)x);
+    return (n16){v, v};
+}
+VEC n16 n_load(const void *p) /* 16 words */
+{
+    const __m256i *q = p;
+    return (n16){_mm256_loadu_si256(q), _mm256_loadu_si256(q + 1)};
+}
+VEC void n_store(void *p, n16 x)
+{
+    __m256i *q = p;
+    _mm256_storeu_si256(q, x.a);
+    _mm256_storeu_si256(q + 1, x.b);
+}
+VEC n16 n_and(n16 x, n16 y)
+{
+    return N2(_mm256_and_si256, x, y);
+}
+VEC n16 n_or(n16 x, n16 y)
+{
+    return N2(_mm256_or_si256, x, y);
+}
+VEC n16 n_add(n16 x, n16 y)
+{
+    return N2(_mm256_add_epi32, x, y);
+}
+VEC n16 n_left(n16 x, int n)
+{
+    return (n16){_mm256_slli_epi32(x.a, n), _mm256_slli_epi32(x.b, n)};
+}
+VEC n16 n_right(n16 x, int n) /* zeros come in */
+{
+    return (n16){_mm256_srli_epi32(x.a, n), _mm256_srli_epi32(x.b, n)};
+}
+VEC n16 n_right_signed(n16 x, int n)
+{
+    return (n16){_mm256_srai_epi32(x.a, n), _mm256_srai_epi32(x.b, n)};
+}
+VEC n16 n_pairs_left(n16 x, int n) /* each half of a lane for itself */
+{
+    return (n16){_mm256_slli_epi16(x.a, n), _mm256_slli_epi16(x.b, n)};
+}
+VEC n16 n_pairs_right_signed(n16 x, int n)
+{
+    return (n16){_mm256_srai_epi16(x.a, n), _mm256_srai_epi16(x.b, n)};
+}
+VEC n16 n_pairs_sub(n16 x, n16 y)
+{
+    return N2(_mm256_sub_epi16, x, y);
+}
+/* sum + x.low y.low + x.high y.high of 16-bit integers, signed */
+VEC n16 n_dot_pairs(n16 sum, n16 x, n16 y)
+{
+    n16 products = N2(_mm256_madd_epi16, x, y);
+    return N2(_mm256_add_epi32, sum, products);
+}
+VEC v16 v_of_ints(n16 x) /* signed */
+{
+    return (v16){_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
+}
+VEC v16 v_of_nibbles(n16 x, int n) /* bits n to n + 3 */
+{
+    n16 mask = n_set(15);
+    return v_of_ints(n == 28 ? n_right(x, n) : n_and(n_right(x, n), mask));
+}
+VEC v16 v_of_bits(n16 x)
+{
+    return (v16){_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)};
+}
+VEC n16 n_of_bits(v16 x)
+{
+    return (n16){_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)};
+}
+VEC v16 v_of_halves(const void *p) /* 16 f16 */
+{
+    const __m128i *q = p;
+    return (v16){_mm256_cvtph_ps(_mm_loadu_si128(q)), _mm256_cvtph_ps(_mm_loadu_si128(q + 1))};
 }
 
 #endif

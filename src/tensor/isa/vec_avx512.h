@@ -12,6 +12,8 @@
 #include <immintrin.h>
 #endif
 
+#include <stdint.h>
+
 #define VEC static inline __attribute__((always_inline))
 
 typedef struct {
@@ -204,6 +206,91 @@ VEC double d_fold(d16 x)
     __m256d s4 = _mm256_add_pd(_mm512_castpd512_pd256(s8), _mm512_extractf64x4_pd(s8, 1));
     __m128d s2 = _mm_add_pd(_mm256_castpd256_pd128(s4), _mm256_extractf128_pd(s4, 1));
     return _mm_cvtsd_f64(_mm_add_sd(s2, _mm_unpackhi_pd(s2, s2)));
+}
+
+/* ---- 16 lanes of 32 bits: words of stored weights -------------------------------------------- */
+
+typedef struct {
+    __m512i a;
+} n16;
+
+VEC n16 n_set(uint32_t x)
+{
+    return (n16){_mm512_set1_epi32((int)x)};
+}
+VEC n16 n_load(const void *p) /* 16 words */
+{
+    return (n16){_mm512_loadu_si512(p)};
+}
+VEC void n_store(void *p, n16 x)
+{
+    _mm512_storeu_si512(p, x.a);
+}
+VEC n16 n_and(n16 x, n16 y)
+{
+    return (n16){_mm512_and_si512(x.a, y.a)};
+}
+VEC n16 n_or(n16 x, n16 y)
+{
+    return (n16){_mm512_or_si512(x.a, y.a)};
+}
+VEC n16 n_add(n16 x, n16 y)
+{
+    return (n16){_mm512_add_epi32(x.a, y.a)};
+}
+VEC n16 n_left(n16 x, int n)
+{
+    return (n16){_mm512_slli_epi32(x.a, (unsigned)n)};
+}
+VEC n16 n_right(n16 x, int n) /* zeros come in */
+{
+    return (n16){_mm512_srli_epi32(x.a, (unsigned)n)};
+}
+VEC n16 n_right_signed(n16 x, int n)
+{
+    return (n16){_mm512_srai_epi32(x.a, (unsigned)n)};
+}
+VEC n16 n_pairs_left(n16 x, int n) /* each half of a lane for itself */
+{
+    return (n16){_mm512_slli_epi16(x.a, (unsigned)n)};
+}
+VEC n16 n_pairs_right_signed(n16 x, int n)
+{
+    return (n16){_mm512_srai_epi16(x.a, (unsigned)n)};
+}
+VEC n16 n_pairs_sub(n16 x, n16 y)
+{
+    return (n16){_mm512_sub_epi16(x.a, y.a)};
+}
+/* sum + x.low y.low + x.high y.high of 16-bit integers, signed */
+VEC n16 n_dot_pairs(n16 sum, n16 x, n16 y)
+{
+#ifdef __AVX512VNNI__
+    return (n16){_mm512_dpwssd_epi32(sum.a, x.a, y.a)};
+#else
+    return (n16){_mm512_add_epi32(sum.a, _mm512_madd_epi16(x.a, y.a))};
+#endif
+}
+VEC v16 v_of_ints(n16 x) /* signed */
+{
+    return (v16){_mm512_cvtepi32_ps(x.a)};
+}
+VEC v16 v_of_nibbles(n16 x, int n) /* bits n to n + 3, looked up: the permutation sees no others */
+{
+    __m512 table = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return (v16){_mm512_permutexvar_ps((n ? n_right(x, n) : x).a, table)};
+}
+VEC v16 v_of_bits(n16 x)
+{
+    return (v16){_mm512_castsi512_ps(x.a)};
+}
+VEC n16 n_of_bits(v16 x)
+{
+    return (n16){_mm512_castps_si512(x.a)};
+}
+VEC v16 v_of_halves(const void *p) /* 16 f16 */
+{
+    return (v16){_mm512_cvtph_ps(_mm256_loadu_si256(p))};
 }
 
 #endif
