@@ -102,27 +102,20 @@ static np_status load(np_model *model, const struct modelfile *file,
                          "%zu bytes are allowed; the weights alone need %llu", options->max_memory,
                          (unsigned long long)weights);
     TRY(pool_open(&pool, n_threads, err));
-    struct fpenv saved = fpenv_enter();
     np_status status = model_load(file, &config, profile, kernels_get(model->level), pool,
                                   options->progress, options->progress_user, &model->model, err);
-    fpenv_leave(saved);
     pool_close(pool);
     return status;
 }
 
-np_status np_model_open(const char *path, const np_model_options *options, np_model **out,
-                        np_error *err)
+/* Not inlined: no arithmetic may move across fpenv_enter and fpenv_leave. */
+__attribute__((noinline)) static np_status open_model(const char *path,
+                                                      const np_model_options *options,
+                                                      np_model **out, np_error *err)
 {
-    static const np_model_options defaults;
     struct modelfile *file = NULL;
     np_model *model = NULL;
     np_status status;
-    TRY(need_pointer(out, "out", err));
-    *out = NULL;
-    if (err) memset(err, 0, sizeof *err);
-    if (!options) options = &defaults;
-    if (!path) return error_set(err, NP_EINPUT, "path", NO_OFFSET, "no model was named");
-    TRY(check_options(options, err));
     if (!(model = mem_alloc(1, sizeof *model))) return error_nomem(err, "model", sizeof *model);
     arena_init(&model->arena, SIZE_MAX);
     if ((status = cpu_choose(options->cpu, &model->level, &model->cpu_reason, err)) != NP_OK)
@@ -136,6 +129,23 @@ done:
         *out = model;
     else
         np_model_close(model);
+    return status;
+}
+
+/* The numbers of a config.json are rounded too when they are read. */
+np_status np_model_open(const char *path, const np_model_options *options, np_model **out,
+                        np_error *err)
+{
+    static const np_model_options defaults;
+    TRY(need_pointer(out, "out", err));
+    *out = NULL;
+    if (err) memset(err, 0, sizeof *err);
+    if (!options) options = &defaults;
+    if (!path) return error_set(err, NP_EINPUT, "path", NO_OFFSET, "no model was named");
+    TRY(check_options(options, err));
+    struct fpenv saved = fpenv_enter();
+    np_status status = open_model(path, options, out, err);
+    fpenv_leave(saved);
     return status;
 }
 
