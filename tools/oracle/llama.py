@@ -105,7 +105,8 @@ class Qwen2(Llama):
     def _windows(self, settings):
         """As transformers' Qwen2Config reads them: max_window_layers is the first layer that has a
         window, unless layer_types says which."""
-        window = settings.get("sliding_window", 4096) if settings.get("use_sliding_window") else None
+        used = settings.get("use_sliding_window")
+        window = settings.get("sliding_window", 4096) if used else None
         first = settings.get("max_window_layers", 28) if window else self.n_layers
         kinds = settings.get("layer_types") or [
             "sliding_attention" if i >= first else "full_attention" for i in range(self.n_layers)
