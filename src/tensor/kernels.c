@@ -12,6 +12,9 @@ static const struct kernels *const tables[CPU_LEVELS] = {
 #ifdef HAVE_AVX512
     [CPU_AVX512] = &kernels_avx512,
 #endif
+#ifdef HAVE_NEON
+    [CPU_NEON] = &kernels_neon,
+#endif
 };
 
 const struct kernels *kernels_get(enum cpu_level level)

@@ -8,6 +8,7 @@
 extern const struct kernels kernels_ref;
 extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
+extern const struct kernels kernels_neon;
 
 /* Linear layers (panels_ref.c); one block of the DOT order. */
 float ref_block_sum(const float *x, const float *w, size_t depth);
