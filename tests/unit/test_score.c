@@ -88,9 +88,10 @@ static void true_token_has_the_bits_of_its_candidate(void **state)
     for (size_t i = 0; i < w.R * w.dim; i++) w.hidden[i] = (float)(2 * uniform() - 1);
     for (size_t i = 0; i < w.V * w.dim; i++) weights[i] = (float)(uniform() - 0.5);
     for (size_t i = 0; i <= w.R; i++) w.ids[i] = (int32_t)((i * 101) % w.V);
-    assert_int_equal(matrix_init(&w.head, w.V, w.dim, true, NULL), NP_OK);
-    matrix_pack_rows(&w.head, 0, w.V, weights, w.dim);
-    for (size_t i = 0; i < w.V; i++) w.head.bias[i] = (float)uniform();
+    world_matrix(&w, w.V, weights);
+    float *bias = arena_push_array(&w.arena, w.V, sizeof *bias);
+    for (size_t i = 0; i < w.V; i++) bias[i] = (float)uniform();
+    w.head.bias = bias;
     np_request request = {.candidate_ids = w.ids + 1,
                           .n_candidates = 1,
                           .n_candidate_rows = w.R,
@@ -173,7 +174,6 @@ static void sums_in_the_declared_order(void **state)
         for (size_t v = 0; v < 21000; v++) w.logits[r * 21000 + v] = (float)(-36 + 6 * uniform());
         if (r + 1 < 24) w.logits[r * 21000 + (r + 1) * 875] = 0;
     }
-    matrix_free(&w.head);
     world_head(&w, 3);
     world_plan(&w, &(np_request){.want = NP_WANT_LOGPROB});
     for (int n_threads = 1; n_threads <= 3; n_threads++) {
@@ -198,7 +198,6 @@ static void logit_that_is_not_finite_names_its_id(void **state)
         w.logits[1 * 9000 + v] = v == 77 ? 2 : 0.5f;
         w.logits[2 * 9000 + v] = v == 8999 || v == 4500 || v == 4503 ? -2 : 0.5f;
     }
-    matrix_free(&w.head);
     world_head(&w, 3);
     np_request request = {.top = 3};
     world_plan(&w, &request);

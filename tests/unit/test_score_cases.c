@@ -8,7 +8,6 @@ static float *answer_logits(struct world *w, const float *logits, size_t V, int3
 {
     world_init(w, V, 2, EQUAL);
     memcpy(w->logits, logits, V * sizeof *logits);
-    matrix_free(&w->head);
     world_head(w, 0);
     w->ids[1] = target;
     world_plan(w, request);

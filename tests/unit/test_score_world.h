@@ -49,16 +49,24 @@ static inline float logit_of(enum kind kind, size_t row, size_t id, size_t V)
     }
 }
 
+/* A matrix of N rows of dim weights in f32, in the world's arena. */
+static inline void world_matrix(struct world *w, size_t N, const float *weights)
+{
+    w->head = (struct matrix){.dtype = DT_F32, .N = N, .K = w->dim};
+    w->head.panels = arena_push(&w->arena, matrix_bytes(DT_F32, N, w->dim));
+    assert_non_null(w->head.panels);
+    for (size_t n = 0; n < N; n++) matrix_put(&w->head, n, 0, w->dim, weights + n * w->dim);
+}
+
 /* n_padding columns behind the vocabulary hold logits above all others, which nobody may see. */
 static inline void world_head(struct world *w, size_t n_padding)
 {
     float *weights = calloc((w->V + n_padding) * w->dim, sizeof *weights);
     assert_non_null(weights);
-    assert_int_equal(matrix_init(&w->head, w->V + n_padding, w->dim, false, NULL), NP_OK);
     for (size_t v = 0; v < w->V + n_padding; v++)
         for (size_t r = 0; r < w->dim; r++)
             weights[v * w->dim + r] = v < w->V ? w->logits[r * w->V + v] : 2e4f;
-    matrix_pack_rows(&w->head, 0, w->V + n_padding, weights, w->dim);
+    world_matrix(w, w->V + n_padding, weights);
     free(weights);
 }
 
@@ -79,7 +87,6 @@ static inline void world_init(struct world *w, size_t V, size_t R, enum kind kin
 
 static inline void world_free(struct world *w)
 {
-    matrix_free(&w->head);
     arena_free(&w->arena);
 }
 
