@@ -1,0 +1,115 @@
+"""One hash over all log-probabilities of a document: what the promises of docs/NUMERICS.md are
+tested with, and the committed hashes of every profile.
+
+bits.json: {numeric version: {profile: {model: SHA-256}}}. A changed bit is a new numeric version:
+raise it in the code, then write the new hashes with
+
+    python tests/golden/hashes.py     (it refuses to change those of a version that is there)
+
+A new profile: its name in PROFILES, and which models it is for in names_of.
+"""
+
+import functools
+import hashlib
+import json
+import pathlib
+
+import numpy as np
+
+import nepit
+
+HERE = pathlib.Path(__file__).parent
+BITS = HERE / "bits.json"
+PROFILES = ("f32",)
+LEVELS = ("ref", "avx2", "avx512", "avx512bf16", "neon")
+NAMES = sorted(path.name for path in nepit.MODELS.iterdir())
+QUANTISED = tuple(name for name in NAMES if "mixed" in name)
+DEMO_NAME = nepit.DEMO.name
+# the full product of the axes; a window and a group of six query heads among them
+FAMILIES = ("llama-mixed.gguf", "qwen2-sharded-f16", "gpt2-mixed.gguf", "qwen2-window77")
+
+
+def names_of(profile):
+    """The tiny models that a profile is for: int16 is for quantised files."""
+    return QUANTISED if profile == "int16" else NAMES
+
+
+def families_of(profile):
+    return [name for name in FAMILIES if name in names_of(profile)]
+
+
+def cases(names):
+    """(profile, model) of every profile, models from names(profile)."""
+    return [(profile, name) for profile in PROFILES for name in names(profile)]
+
+
+def document(name):
+    """The sequences of a model's golden that have a row to score."""
+    golden = json.loads((HERE / f"{name}.json").read_text())
+    return [s["ids"] for s in golden["sequences"] if len(s["ids"]) > 1], golden["n_vocab"]
+
+
+def digest(arrays):
+    sha = hashlib.sha256()
+    for array in arrays:
+        assert array.dtype == np.float32
+        sha.update(np.ascontiguousarray(array).tobytes())
+    return sha.hexdigest()
+
+
+def how(profile, level, threads):
+    return "--profile", profile, "--cpu", level, "--threads", threads
+
+
+def hash_of(name, profile="f32", level="auto", threads=2, chunk=512, env=None):
+    sequences, n_vocab = document(name)
+    environment = {"NEPIT_OVERSUBSCRIBE": 1, "NEPIT_CHUNK_ROWS": chunk} | (env or {})
+    options = how(profile, level, threads)
+    return digest(
+        nepit.every_cell(nepit.MODELS / name, sequences, n_vocab, *options, env=environment)
+    )
+
+
+def hash_of_demo(profile="f32", level="auto", threads=2, chunk=512, env=None):
+    """64 ids, all cells of the vocabulary."""
+    ids = np.random.Generator(np.random.PCG64(64)).integers(0, 49152, 64).tolist()
+    environment = {"NEPIT_OVERSUBSCRIBE": 1, "NEPIT_CHUNK_ROWS": chunk} | (env or {})
+    options = how(profile, level, threads)
+    return digest([nepit.gather(nepit.DEMO, ids, range(49152), *options, env=environment)])
+
+
+@functools.cache
+def numerics():
+    return nepit.answers(nepit.run("info", nepit.MODELS / NAMES[0], "--json"))[0]["numerics"]
+
+
+def committed(name, profile="f32"):
+    return json.loads(BITS.read_text()).get(numerics(), {}).get(profile, {}).get(name)
+
+
+@functools.cache
+def have(level):
+    """Whether this machine has a CPU level: `info` refuses one that it lacks."""
+    try:
+        nepit.run("info", nepit.MODELS / NAMES[0], "--json", "--cpu", level)
+    except AssertionError as error:
+        assert "lacks" in str(error)
+        return False
+    return True
+
+
+def write_bits():
+    bits = json.loads(BITS.read_text()) if BITS.exists() else {}
+    for profile in PROFILES:
+        known = bits.setdefault(numerics(), {}).setdefault(profile, {})
+        for name in [*names_of(profile), *([DEMO_NAME] if nepit.DEMO.exists() else [])]:
+            found = hash_of_demo(profile) if name == DEMO_NAME else hash_of(name, profile)
+            if known.setdefault(name, found) != found:
+                raise SystemExit(
+                    f"{name}, {profile}: other bits, so it is another version than {numerics()}"
+                )
+    BITS.write_text(json.dumps(bits, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    write_bits()
