@@ -4,6 +4,8 @@
  */
 #include "cli.h"
 
+#include "base/pool.h"
+
 #include <math.h>
 #include <signal.h>
 #include <unistd.h>
@@ -132,6 +134,7 @@ static int run_command(const struct command *command, int n_args, char **args)
 int main(int n_args, char **args)
 {
     signal(SIGPIPE, SIG_IGN);
+    (void)fpenv_enter(); /* for what the command itself reads and adds up */
     const char *word = n_args > 1 ? args[1] : "--help";
     if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) return print_version();
     bool wants_help =

@@ -6,6 +6,7 @@
 #include "base/file.h"
 
 #include "base/arena.h"
+#include "base/pool.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -71,7 +72,9 @@ np_status file_read(const struct file *file, uint64_t offset, void *out, size_t 
         return file_too_short(file, offset, n_bytes, err);
     for (size_t done = 0; done < n_bytes;) {
         size_t wanted = n_bytes - done < MAX_READ_BYTES ? n_bytes - done : MAX_READ_BYTES;
+        struct fpenv saved = fpenv_enter(); /* a preloaded pread may leave another mode behind */
         ssize_t got = pread(file->fd, (char *)out + done, wanted, (off_t)(offset + done));
+        fpenv_leave(saved);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return file_error(err, file->path, (int64_t)(offset + done), "cannot be read");
         if (got == 0) return file_too_short(file, offset, n_bytes, err);
