@@ -1,14 +1,13 @@
 /*
  * hostile_fp.c - a library to be preloaded (LD_PRELOAD) that does what fast-math libraries do, and
  * more: it flushes subnormals (FTZ, DAZ) and sets another rounding mode when it is loaded, in every
- * new thread, and again at the first read of a file.
+ * new thread, and in every pread, that is in the middle of the library.
  *
  * NEPIT_HOSTILE = "zero", "up" or "down" is the rounding mode. NEPIT_HOSTILE_MARK names a file that
  * is made when the mode was set in a thread too, so that a test knows that it did happen.
  */
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,7 +17,6 @@
 
 #define HOOK __attribute__((visibility("default")))
 /* Not from unistd.h, which may give one of the two names to the other. */
-HOOK ssize_t read(int fd, void *out, size_t n_bytes);
 HOOK ssize_t pread(int fd, void *out, size_t n_bytes, int64_t offset);
 HOOK ssize_t pread64(int fd, void *out, size_t n_bytes, int64_t offset);
 
@@ -86,27 +84,11 @@ HOOK int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, voi
     return failed;
 }
 
-/* Once only: a function that leaves another mode behind at every call would break the rules of the
- * platform, and no library could defend itself. */
-static void first_read(void)
-{
-    static atomic_flag done = ATOMIC_FLAG_INIT;
-    if (!atomic_flag_test_and_set(&done)) set_mode();
-}
-
-ssize_t read(int fd, void *out, size_t n_bytes)
-{
-    ssize_t (*real)(int, void *, size_t);
-    next_symbol("read", &real);
-    first_read();
-    return real(fd, out, n_bytes);
-}
-
 static ssize_t read_at(const char *name, int fd, void *out, size_t n_bytes, int64_t offset)
 {
     ssize_t (*real)(int, void *, size_t, int64_t);
     next_symbol(name, &real);
-    first_read();
+    set_mode();
     return real(fd, out, n_bytes, offset);
 }
 
