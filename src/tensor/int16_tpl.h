@@ -3,10 +3,11 @@
  * exact integer sums.
  *
  *   operand   per group  [16 pairs][rows] u32, s [rows], h [rows]
- *   weights   per cell   [16 pairs][16 columns] u32, d [16], m [16], expanded from the panel for
- *                        all rows of a call
+ *   weights   per cell   [16 pairs][16 columns] u32, d [16], m [16], expanded from the panel by
+ *                        blocks of 64 k
  *
- * Float totals live in y and not in registers: those are needed for the integer sums.
+ * Float totals live in y and not in registers: those are needed for the integer sums. A type without
+ * a minimum has m = 0, which changes no total: none is ever -0.
  */
 #include "tensor/panels_tpl.h"
 
@@ -77,10 +78,8 @@ static expand16_fn *const expand16_fns[DT_COUNT] = {QUANTISED_TYPES(EXPAND16_ROW
     {                                                                                            \
         const float *scale = w + (t) * stride + CELL / 2 * TILE;                                 \
         float *to = y + (r) * ldy + (t) * TILE;                                                  \
-        v16 total = first ? v_set(0) : v_load(to);                                               \
-        total = v_fma(v_of_ints(i##r##t), v_mul(s, v_load(scale)), total);                       \
-        if (has_minimum) total = v_fma(h, v_load(scale + TILE), total);                          \
-        v_store(to, total);                                                                      \
+        v16 total = v_fma(v_of_ints(i##r##t), v_mul(s, v_load(scale)), v_load(to));              \
+        v_store(to, v_fma(h, v_load(scale + TILE), total));                                      \
     }
 #define ROW_DOT_TOTALS(r, T)                                                                     \
     {                                                                                            \
@@ -91,15 +90,17 @@ static expand16_fn *const expand16_fns[DT_COUNT] = {QUANTISED_TYPES(EXPAND16_ROW
     static void int16_##R##x##T(const struct block *b, const float *x, const float *w, float *y, \
                                 size_t ldy)                                                      \
     {                                                                                            \
-        const bool first = b->first, has_minimum = b->has_minimum;                               \
         const size_t stride = b->stride, rows = (R);                                             \
-        const float *xs = x;                                                                     \
-        FOR_ROWS_##R(ROW_DOTS, T)                                                                \
-        _Pragma("GCC unroll 4") for (int j = 0; j < CELL / 2; j++, xs += rows) {                 \
-            FOR_TILES_##T(LOAD_PAIRS, j)                                                         \
-            FOR_ROWS_##R(ROW_ADD_PAIRS, T)                                                       \
+        for (size_t k = 0; k < b->depth; k += CELL, w += PANEL / TILE * CELL16) { \
+            const float *xs = x;                                                                 \
+            FOR_ROWS_##R(ROW_DOTS, T)                                                            \
+            _Pragma("GCC unroll 4") for (int j = 0; j < CELL / 2; j++, xs += rows) {             \
+                FOR_TILES_##T(LOAD_PAIRS, j)                                                     \
+                FOR_ROWS_##R(ROW_ADD_PAIRS, T)                                                   \
+            }                                                                                    \
+            FOR_ROWS_##R(ROW_DOT_TOTALS, T)                                                      \
+            x += GROUP * rows;                                                                   \
         }                                                                                        \
-        FOR_ROWS_##R(ROW_DOT_TOTALS, T)                                                          \
     }
 /* clang-format on */
 
@@ -115,7 +116,7 @@ static const struct tile_fns int16_fns = {NARROW(int16), {INT16_WIDE_TILES(WIDE_
 
 static void gemm_int16(const struct gemm *g)
 {
-    _Alignas(64) float expanded[PANEL / TILE * CELL16];
+    _Alignas(64) float expanded[KBLOCK / CELL * PANEL / TILE * CELL16];
     size_t bytes = (size_t)TILE * dtype_infos[g->dtype].block_bytes;
     struct block b = {.fns = &int16_fns,
                       .n_rows = g->n_rows,
@@ -127,12 +128,15 @@ static void gemm_int16(const struct gemm *g)
                       .n_cols = g->n_cols,
                       .y = g->y,
                       .ldy = g->ldy,
-                      .first = true,
-                      .has_minimum = dtype_has_minimum(g->dtype)};
+                      .first = false};
     const uint8_t *cell = (const uint8_t *)g->panel + g->tile * bytes;
-    for (size_t k = 0; k < g->K; k += CELL, cell += PANEL / TILE * bytes, b.first = false) {
-        for (size_t t = 0; t * TILE < g->n_cols; t++)
-            expand16_fns[g->dtype](cell + t * bytes, expanded + t * CELL16);
+    for (size_t r = 0; r < g->n_rows; r++) memset(g->y + r * g->ldy, 0, g->n_cols * sizeof *g->y);
+    for (size_t k = 0; k < g->K; k += KBLOCK) {
+        float *out = expanded;
+        b.depth = block_depth(g->K, k / KBLOCK);
+        for (size_t i = 0; i < b.depth; i += CELL, cell += PANEL / TILE * bytes)
+            for (size_t t = 0; t < PANEL / TILE; t++, out += CELL16)
+                if (t * TILE < g->n_cols) expand16_fns[g->dtype](cell + t * bytes, out);
         b.x_deep = k / CELL * GROUP;
         run_block(&b);
     }

@@ -7,7 +7,8 @@
  */
 #include "tensor/linear.h"
 
-#define CHUNK_ROWS 256 /* their operand of a block of K, and their y of a panel, stay in L2 */
+/* Row blocks of a chunk, at most: its operand of a block of K and its sums of a panel stay in L2. */
+#define CHUNK_BLOCKS 22
 #define TILES (PANEL / TILE)
 
 static size_t n_panels(size_t N)
@@ -72,19 +73,24 @@ static void panel_part(const struct linear_job *job, const struct matrix *matrix
     pool_share(row_blocks(job->n_rows), (int)chunk, (int)job->n_chunks, &begin_block, &end_block);
     size_t first = block_row(job->n_rows, begin_block);
     size_t n_rows = block_row(job->n_rows, end_block) - first;
-    struct gemm gemm = {.dtype = matrix->dtype,
-                        .panel = matrix_panel(matrix, tile / TILES),
-                        .K = matrix->K,
-                        .tile = tile % TILES,
-                        .n_cols = (end * TILE < N ? end * TILE : N) - n0,
-                        .operand = job->operand + first * matrix->K,
-                        .n_rows = n_rows,
-                        .n_blocks = end_block - begin_block,
-                        .y = job->y + first * job->ldy + at + n0,
-                        .ldy = job->ldy};
+    size_t n_cols = (end * TILE < N ? end * TILE : N) - n0;
+    float sums[CHUNK_BLOCKS * ROW_BLOCK * PANEL], *y = job->y + first * job->ldy + at + n0;
+    const struct gemm gemm = {.dtype = matrix->dtype,
+                              .panel = matrix_panel(matrix, tile / TILES),
+                              .K = matrix->K,
+                              .tile = tile % TILES,
+                              .n_cols = n_cols,
+                              .operand = job->operand + first * matrix->K,
+                              .n_rows = n_rows,
+                              .n_blocks = end_block - begin_block,
+                              .y = sums,
+                              .ldy = PANEL};
     job->kernels->gemm[matrix->profile](&gemm);
-    for (size_t r = 0; matrix->bias && r < n_rows; r++)
-        job->kernels->add(gemm.n_cols, matrix->bias + n0, gemm.y + r * job->ldy);
+    for (size_t r = 0; r < n_rows; r++) {
+        float *row = sums + r * PANEL;
+        if (matrix->bias) job->kernels->add(n_cols, matrix->bias + n0, row);
+        memcpy(y + r * job->ldy, row, n_cols * sizeof *row);
+    }
 }
 
 /* Tiles [begin, end) of all matrices. */
@@ -126,7 +132,7 @@ void linear(struct pool *pool, const struct kernels *kernels, const struct matri
                              .n_rows = n_rows,
                              .ldx = ldx,
                              .ldy = ldy,
-                             .n_chunks = (n_rows + CHUNK_ROWS - 1) / CHUNK_ROWS,
+                             .n_chunks = (row_blocks(n_rows) + CHUNK_BLOCKS - 1) / CHUNK_BLOCKS,
                              .x = x,
                              .operand = operand,
                              .y = y};

@@ -35,7 +35,7 @@ struct block {
     size_t x_row, x_deep; /* and + x_deep * its number of rows, in a packed operand */
     size_t stride, depth, n_cols, ldy;
     float *y;
-    bool first, has_minimum;
+    bool first;
 };
 
 /* The rows of a row block times `tiles` tiles from w on, for a block of K. */

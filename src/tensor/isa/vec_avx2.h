@@ -287,11 +287,19 @@ VEC n16 n_pairs_sub(n16 x, n16 y)
 {
     return N2(_mm256_sub_epi16, x, y);
 }
-/* sum + x.low y.low + x.high y.high of 16-bit integers, signed */
+/* sum + x.low y.low + x.high y.high of 16-bit integers, signed. In assembler, since compilers make
+ * all products of a block first, and spill. */
+VEC __m256i dot_pairs8(__m256i sum, __m256i x, __m256i y)
+{
+    __asm__("vpmaddwd %2, %1, %%ymm15\n\tvpaddd %%ymm15, %0, %0"
+            : "+x"(sum)
+            : "x"(x), "x"(y)
+            : "xmm15");
+    return sum;
+}
 VEC n16 n_dot_pairs(n16 sum, n16 x, n16 y)
 {
-    n16 products = N2(_mm256_madd_epi16, x, y);
-    return N2(_mm256_add_epi32, sum, products);
+    return (n16){dot_pairs8(sum.a, x.a, y.a), dot_pairs8(sum.b, x.b, y.b)};
 }
 VEC v16 v_of_ints(n16 x) /* signed */
 {
