@@ -231,23 +231,15 @@ static size_t count_before(const float *logits, size_t n, float l, size_t n_befo
     return count;
 }
 
-const struct kernels LEVEL_TABLE = {
-    .level = LEVEL,
-    .name = LEVEL_NAME,
-    .pack_rows = {pack_f32, pack_bf16, pack_int16},
-    .gemm = {gemm_f32, gemm_f32, gemm_int16},
-    .score_keys = score_keys,
-    .mix_values = mix_values,
-    .softmax = softmax,
-    .rms_norm = rms_norm,
-    .layer_norm = layer_norm,
-    .accumulate = accumulate,
-    .add = add,
-    .silu_mul = silu_mul,
-    .rope = rope,
-    .unary = {each_exp, ref_log, ref_sin, ref_cos, each_tanh, ref_erf, each_silu, each_gelu_tanh,
-              ref_gelu_erf},
-    .lse_panel = lse_panel,
-    .count_before = count_before,
-    .divide = divide,
-};
+/* The table, given profile bf16's functions. */
+#define KERNELS(pack_bf16_rows, gemm_bf16)                                                       \
+    {                                                                                            \
+        .level = LEVEL, .name = LEVEL_NAME, .pack_rows = {pack_f32, pack_bf16_rows, pack_int16}, \
+        .gemm = {gemm_f32, gemm_bf16, gemm_int16}, .score_keys = score_keys,                     \
+        .mix_values = mix_values, .softmax = softmax, .rms_norm = rms_norm,                      \
+        .layer_norm = layer_norm, .accumulate = accumulate, .add = add, .silu_mul = silu_mul,    \
+        .rope = rope, .unary = {each_exp, ref_log,   ref_sin,        ref_cos,     each_tanh,     \
+                                ref_erf,  each_silu, each_gelu_tanh, ref_gelu_erf},              \
+        .lse_panel = lse_panel, .count_before = count_before, .divide = divide,                  \
+    }
+const struct kernels LEVEL_TABLE = KERNELS(pack_bf16, gemm_f32);

@@ -8,6 +8,8 @@
 extern const struct kernels kernels_ref;
 extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
+extern const struct kernels kernels_avx512bf16,
+    kernels_avx512bf16_fma; /* the second: see probe.c */
 extern const struct kernels kernels_neon;
 
 /* Linear layers (panels_ref.c); one block of the DOT order. */
@@ -17,6 +19,12 @@ void ref_pack_bf16(size_t n_rows, const float *const *rows, size_t K, float *ope
 void ref_pack_int16(size_t n_rows, const float *const *rows, size_t K, float *operand);
 void ref_gemm_f32(const struct gemm *gemm);
 void ref_gemm_int16(const struct gemm *gemm);
+
+/* 16 times s = fma(x.high, w.high, s), s = fma(x.low, w.low, s) of pairs of bf16, by an instruction
+ * of a level; and whether it is that (probe.c). */
+typedef void dot_pairs_fn(const uint32_t *x, const uint32_t *w, float *s);
+dot_pairs_fn avx512bf16_dot;
+bool dot_adds_in_order(dot_pairs_fn *dot);
 
 /* Slots of kernels_ref.unary that a higher level may name as its own. */
 void ref_exp(size_t n, const float *x, float *y);

@@ -262,14 +262,21 @@ VEC n16 n_pairs_sub(n16 x, n16 y)
 {
     return (n16){_mm512_sub_epi16(x.a, y.a)};
 }
-/* sum + x.low y.low + x.high y.high of 16-bit integers, signed */
+/* sum + x.low y.low + x.high y.high of 16-bit integers, signed. In assembler, since gcc 12 copies
+ * every sum of the builtins once or twice, and has no registers left then. */
 VEC n16 n_dot_pairs(n16 sum, n16 x, n16 y)
 {
-#ifdef __AVX512VNNI__
-    return (n16){_mm512_dpwssd_epi32(sum.a, x.a, y.a)};
+#if defined(__AVX512VNNI__)
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum.a) : "v"(x.a), "v"(y.a));
+#elif defined(__AVX512BW__)
+    __m512i products;
+    __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0"
+            : "+v"(sum.a), "=&v"(products)
+            : "v"(x.a), "v"(y.a));
 #else
-    return (n16){_mm512_add_epi32(sum.a, _mm512_madd_epi16(x.a, y.a))};
+    sum.a = _mm512_add_epi32(sum.a, _mm512_madd_epi16(x.a, y.a));
 #endif
+    return sum;
 }
 VEC v16 v_of_ints(n16 x) /* signed */
 {
