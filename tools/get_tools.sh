@@ -1,8 +1,8 @@
 # get_tools.sh - sourced by ./run: gets what is missing, says it first.
 #
 # Steps, each idempotent: Debian packages (tools/packages.txt), a .venv with pinned tools from PyPI
-# (tools/requirements-*.txt). Without a network a step that has nothing to do does not notice. apt
-# and pip keep the machine's own configuration.
+# (tools/requirements-*.txt), for the long tier libraries for Arm64. Without a network a step that
+# has nothing to do does not notice. apt and pip keep the machine's own configuration.
 
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "run: $*"; exit 1; }
@@ -84,6 +84,35 @@ setup_venv() {
     done
 }
 
+# apt-get for arm64, with lists and a state of its own in .cache/arm64.
+apt_arm64() {
+    state=$PWD/.cache/arm64/apt
+    apt-get -qy -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State="$state" \
+        -o Dir::State::status="$state/status" -o Dir::Cache="$state" \
+        -o APT::Sandbox::User="$(id -un)" -o APT::Install-Recommends=false "$@"
+}
+
+# The libraries of the emulated tests: packages for arm64 and all that they need, unpacked in
+# .cache/arm64/root, so that the machine stays of one architecture. Without them the tier says what
+# it skips.
+setup_arm64() {
+    at=.cache/arm64 wanted=$(packages_of arm64 | tr '\n' ' ')
+    [ "$(cat $at/has 2>/dev/null)" != "$wanted" ] || return 0
+    say "== arm64 packages to unpack in $at: $wanted"
+    rm -rf $at
+    mkdir -p $at/root $at/apt/lists/partial $at/apt/archives/partial
+    : >$at/apt/status
+    # shellcheck disable=SC2086
+    if quietly apt_arm64 update && quietly apt_arm64 --download-only install $wanted; then
+        for package in $at/apt/archives/*.deb; do dpkg-deb -x "$package" $at/root; done
+        [ -e $at/root/lib ] || ln -s usr/lib $at/root/lib
+        printf '%s' "$wanted" >$at/has
+    else
+        say "run: could not get them, so the tests for Arm64 will be skipped"
+    fi
+    rm -rf $at/apt
+}
+
 # setup build|test|long: everything of the group and of those before it, except model files.
 setup() {
     case $1 in
@@ -96,4 +125,5 @@ setup() {
     setup_packages $packages
     # shellcheck disable=SC2086
     setup_venv $requirements
+    [ "$1" != long ] || setup_arm64
 }
