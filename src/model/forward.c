@@ -30,6 +30,16 @@ static size_t qkv_dim(const struct model_config *config)
     return (config->n_heads + 2 * config->n_kv_heads) * config->head_dim;
 }
 
+/* Work that goes row by row: so few rows are done before other threads have woken up. */
+#define SERIAL_ROWS 4
+static void each_row(struct pass *pass, pool_fn *work)
+{
+    if (pass->n_rows <= SERIAL_ROWS)
+        work(pass, 0, 1);
+    else
+        pool_run(pass->pool, work, pass);
+}
+
 static void embed_work(void *ctx, int thread, int n_threads)
 {
     struct pass *pass = ctx;
@@ -73,7 +83,7 @@ static void norm(struct pass *pass, const float *gain, const float *bias, float 
     pass->gain = gain;
     pass->bias = bias;
     pass->out = out;
-    pool_run(pass->pool, norm_work, pass);
+    each_row(pass, norm_work);
 }
 
 static void note_bad(struct run *run, size_t position)
@@ -186,7 +196,7 @@ np_status model_forward(const struct model *model, struct workspace *workspace, 
     size_t n_qkv = model->layers[0].qkv[1].N ? 3 : 1, n_up = model->layers[0].up[1].N ? 2 : 1;
     size_t n_spans = list_rows(&pass);
 
-    pool_run(pool, embed_work, &pass);
+    each_row(&pass, embed_work);
     for (size_t i = 0; i < config->n_layers; i++) {
         const struct layer *layer = &model->layers[i];
         if (cancel && atomic_load(cancel))
@@ -196,7 +206,7 @@ np_status model_forward(const struct model *model, struct workspace *workspace, 
         norm(&pass, layer->norm1_gain, layer->norm1_bias, ws->normed);
         linear(pool, kernels, layer->qkv, n_qkv, pass.n_rows, ws->normed, config->dim, ws->operand,
                ws->qkv, qkv_dim(config));
-        pool_run(pool, rope_work, &pass);
+        each_row(&pass, rope_work);
         if (i + 1 == config->n_layers) n_spans = keep_wanted(&pass);
         if (pass.n_rows == 0) break;
         attention(model, ws, pool, kv, i, n_spans);
@@ -206,7 +216,7 @@ np_status model_forward(const struct model *model, struct workspace *workspace, 
         norm(&pass, layer->norm2_gain, layer->norm2_bias, ws->normed);
         linear(pool, kernels, layer->up, n_up, pass.n_rows, ws->normed, config->dim, ws->operand,
                ws->up, n_up * config->ffn_dim);
-        pool_run(pool, activation_work, &pass);
+        each_row(&pass, activation_work);
         linear(pool, kernels, &layer->down, 1, pass.n_rows, ws->act, config->ffn_dim, ws->operand,
                ws->delta, config->dim);
     }
