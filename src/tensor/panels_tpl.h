@@ -260,14 +260,15 @@ static void pack_f32(size_t n_rows, const float *const *rows, size_t K, float *o
         memcpy(operand, rows[0], K * sizeof *operand);
         return;
     }
-    for (size_t k = 0; k < K; k++)
-        for (size_t r = 0; r < n_rows; r++) *operand++ = rows[r][k];
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t k = 0; k < K; k++) operand[k * n_rows + r] = rows[r][k];
 }
 
 static void pack_bf16(size_t n_rows, const float *const *rows, size_t K, float *operand)
 {
-    for (size_t k = 0; k < K; k++)
-        for (size_t r = 0; r < n_rows; r++) *operand++ = float_of(bf16_bits(rows[r][k]) << 16);
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t k = 0; k < K; k++)
+            operand[k * n_rows + r] = float_of(bf16_bits(rows[r][k]) << 16);
 }
 
 static void gemm_f32(const struct gemm *g)
