@@ -2,15 +2,18 @@
 same threads.
 
     python bench/peers/run.py [--precision f32 bf16 q4_1] [--peers transformers vllm llama nepit]
-                              [--case a512 ...] [--repeats 5] [--threads 2] [--model M.gguf]
+                              [--case a512 ...] [--repeats 5] [--seconds 30] [--threads 2]
+                              [--model M.gguf]
                               [--transformers-python P] [--llama-python P] [--vllm-python P]
 
 One JSON object per comparison on standard output as soon as it is known, a table on standard error
 at the end. Every engine is a process that is asked by one protocol (peer.py) and times itself from
-ids in memory to log-probabilities, the model loaded. First all answer the same ids, which also
-warms them up: a ratio is printed only where their log-probabilities agree as AGREEMENT asks. Then,
---repeats times, each in turn answers ids that are new, so that no cache of answers helps; with 0
-only the numbers are compared. What is missing is left out with the reason.
+ids in memory to log-probabilities, the model loaded. First all answer the same ids (an eighth of the
+case's texts), which also warms them up: a ratio is printed only where their log-probabilities agree
+as AGREEMENT asks. Then, --repeats times, each in turn answers ids that are new, so that no cache of
+answers helps; with 0 only the numbers are compared. An engine takes no further turn that would bring
+its answers of a case above --seconds; "turns" says how many it took. What is missing is left out
+with the reason.
 
     a512    one text of 512 tokens, every row scored: tokens/s
     a2048   one text of 2,048, the last 512 rows scored: tokens/s (vLLM cannot leave rows out)
@@ -102,10 +105,12 @@ def emit(line):
 
 
 def sequences_of(case, n_vocab, turn):
+    """Random ids; turn 0 is the comparison."""
     rng = np.random.Generator(np.random.PCG64([5, turn]))
     shared = rng.integers(0, n_vocab, case.n_shared).tolist()
     rest = case.n_tokens - case.n_shared
-    return [shared + rng.integers(0, n_vocab, rest).tolist() for _ in range(case.n_sequences)]
+    n = case.n_sequences if turn else max(case.n_sequences // 8, 1)
+    return [shared + rng.integers(0, n_vocab, rest).tolist() for _ in range(n)]
 
 
 def weights_of(model, kind):
@@ -184,15 +189,19 @@ class Bench:
             result[ours, theirs] = float(np.sqrt(np.mean(gap**2))), float(np.abs(gap).max())
         return result
 
-    def times(self, case, n_vocab):
+    def times(self, case, n_vocab, names):
         """{name: seconds of every turn}; each second turn goes backwards."""
-        result = {name: [] for name in self.peers}
+        result = {name: [] for name in names}
         for turn in range(1, self.args.repeats + 1):
             sequences = sequences_of(case, n_vocab, turn)
-            for name in list(self.peers)[:: 1 if turn % 2 else -1]:
+            for name in names[:: 1 if turn % 2 else -1]:
+                taken = result[name]
+                too_long = taken and sum(taken) + taken[-1] > self.args.seconds
+                if name not in self.peers or too_long:
+                    continue
                 answer = self.ask(name, case, sequences, keep=False)
                 if answer:
-                    result[name].append(answer[1])
+                    taken.append(answer[1])
         return result
 
     def measure(self, case_name, n_vocab):
@@ -211,10 +220,11 @@ class Bench:
         if not lines or not self.args.repeats:
             yield from lines
             return
-        times = self.times(case, n_vocab)
+        agreed = dict.fromkeys(line[side] for side in ("ours", "theirs") for line in lines)
+        times = self.times(case, n_vocab, list(agreed))
         for line in lines:
-            mine, other = (times.get(line[side], []) for side in ("ours", "theirs"))
-            if not len(mine) == len(other) == self.args.repeats:
+            mine, other = times[line["ours"]], times[line["theirs"]]
+            if not (mine and other):
                 continue
             ratios = [b / a for a, b in zip(mine, other)]
             speeds = [case.count / statistics.median(seconds) for seconds in (mine, other)]
@@ -225,7 +235,7 @@ class Bench:
                 "ratio": round(speeds[0] / speeds[1], 3),
                 "ratio_min": round(min(ratios), 3),
                 "ratio_max": round(max(ratios), 3),
-                "repeats": self.args.repeats,
+                "turns": [len(mine), len(other)],
             }
 
     def close(self):
@@ -234,13 +244,14 @@ class Bench:
 
 
 def table(lines):
-    head = ["case", "ours", "theirs", "speeds", "", "ratio", "(from to)", "gap rms", "max, nats"]
-    rows = [head]
+    head = ["case", "ours", "theirs", "speeds", "", "ratio", "(from to)", "turns"]
+    rows = [[*head, "gap rms", "max, nats"]]
     for x in lines:
         speeds = [f"{x['ours_speed']:.1f}", f"{x['theirs_speed']:.1f} {x['unit']}"]
         ratio = [f"{x['ratio']:.2f}", f"({x['ratio_min']:.2f} {x['ratio_max']:.2f})"]
         gaps = [f"{x['gap_rms']:.1e}", f"{x['gap_max']:.1e}"]
-        rows.append([x["case"], x["ours"], x["theirs"], *speeds, *ratio, *gaps])
+        turns = "{} {}".format(*x["turns"])
+        rows.append([x["case"], x["ours"], x["theirs"], *speeds, *ratio, turns, *gaps])
     widths = [max(map(len, column)) for column in zip(*rows)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
@@ -256,6 +267,7 @@ def parse():
     parser.add_argument("--peers", nargs="+", choices=peers, default=peers)
     parser.add_argument("--case", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--model", default=str(MODEL))
     for name in peers:
