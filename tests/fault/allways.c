@@ -95,7 +95,7 @@ static void size_document(struct document *document, const np_model *model)
 /* A request that only keeps company: its answer is not looked at. */
 static np_request company(struct document *document, int32_t ids[MAX_IDS])
 {
-    size_t most = document->n_context < 90 ? document->n_context : 90;
+    size_t most = document->n_context < 10 ? document->n_context : 10;
     size_t n = 1 + random_below(document, most);
     for (size_t i = 0; i < n; i++) ids[i] = (int32_t)random_below(document, document->n_vocab);
     return (np_request){.token_ids = ids,

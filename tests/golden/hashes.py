@@ -61,8 +61,22 @@ def how(profile, level, threads):
     return "--profile", profile, "--cpu", level, "--threads", threads
 
 
-def hash_of(name, profile="f32", level="auto", threads=2, chunk=512, env=None):
-    sequences, n_vocab = document(name)
+def first_ids(sequences, n):
+    """The first n ids of a document, cut in the same sequences."""
+    kept = []
+    for ids in sequences:
+        if n > 1:
+            kept.append(ids[:n])
+        n -= len(ids)
+    return kept
+
+
+def hash_of(
+    name, profile="f32", level="auto", threads=2, chunk=512, env=None, sequences=None
+):
+    """Of the model's document, or of other sequences."""
+    whole, n_vocab = document(name)
+    sequences = sequences or whole
     environment = {"NEPIT_OVERSUBSCRIBE": 1, "NEPIT_CHUNK_ROWS": chunk} | (env or {})
     options = how(profile, level, threads)
     return digest(
