@@ -121,7 +121,7 @@ TIERS = {
         valgrind("score", "--ids", "1 2 3"),
         *ARM64,
         Step("all floats", ["build/tests/kernels/allfloats"]),
-        Step("matrix", [PYTHON, "tests/golden/matrix.py"], env={"NEPIT": str(ROOT / "build/nepit")}),
+        Step("matrix", [PYTHON, "tests/golden/matrix.py"], env={"NEPIT": "build/nepit"}),
         python_tests("build", "-m", "long", env=THOROUGH),
     ],
     "peers": [python_tests("build", "-m", "peers")],

@@ -71,9 +71,7 @@ def first_ids(sequences, n):
     return kept
 
 
-def hash_of(
-    name, profile="f32", level="auto", threads=2, chunk=512, env=None, sequences=None
-):
+def hash_of(name, profile="f32", level="auto", threads=2, chunk=512, env=None, sequences=None):
     """Of the model's document, or of other sequences."""
     whole, n_vocab = document(name)
     sequences = sequences or whole

@@ -43,9 +43,11 @@ def build(variant):
         return None
     folder = nepit.ROOT / "build-matrix" / variant
     if not (folder / "build.ninja").exists():
-        options = ["-Dtests=enabled", "-Dwerror=false", "-Dbuildtype=plain", f"-Doptimization={level}"]
+        options = ["-Dtests=enabled", "-Dwerror=false", "-Dbuildtype=plain"]
         quietly(
-            ["meson", "setup", folder, *options], cwd=nepit.ROOT, env={**os.environ, "CC": found[0]}
+            ["meson", "setup", folder, *options, f"-Doptimization={level}"],
+            cwd=nepit.ROOT,
+            env={**os.environ, "CC": found[0]},
         )
     quietly(["ninja", "-C", folder, *TARGETS])
     return folder
@@ -73,9 +75,9 @@ def check_model(folder, name, profile, level, log):
     whole, _ = hashes.document(name)
     wanted = hashes.committed(name, profile)
     what = f"{folder.name} {level} {profile} {name}"
-    found = [(way, sha, wanted) for way, sha in ways(
-        folder, "allways", name, profile, level, "ONE" if level == "ref" else "ALL", whole
-    )]
+    which = "ONE" if level == "ref" else "ALL"
+    every = ways(folder, "allways", name, profile, level, which, whole)
+    found = [(way, sha, wanted) for way, sha in every]
     if level == "ref":
         short = hashes.first_ids(whole, 64)
         shorter = hashes.hash_of(name, profile, sequences=short)
