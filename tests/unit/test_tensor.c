@@ -4,6 +4,7 @@
  */
 #include "base/arena.h"
 #include "base/cpu.h"
+#include "tensor/levels.h"
 #include "tensor/linear.h"
 #include "tensor/tensor.h"
 #include <math.h>
@@ -324,6 +325,72 @@ static void levels_fall_back(void **state)
         assert_true((int)kernels_get((enum cpu_level)level)->level <= level);
 }
 
+/* What an instruction could make of two products and a sum. */
+static float odd_first(const float x[2], const float w[2], float s)
+{
+    return fmaf(x[0], w[0], fmaf(x[1], w[1], s));
+}
+static float flushed(float x, float least)
+{
+    return fabsf(x) < least ? copysignf(0, x) : x;
+}
+static float without_subnormals(const float x[2], const float w[2], float s)
+{
+    s = flushed(fmaf(x[1], w[1], flushed(s, 0x1p-126f)), 0x1p-126f);
+    return flushed(fmaf(x[0], w[0], s), 0x1p-126f);
+}
+static float without_small_ones(const float x[2], const float w[2], float s)
+{
+    return flushed(odd_first(x, w, s), 0x1p-90f);
+}
+static float even_first(const float x[2], const float w[2], float s)
+{
+    return fmaf(x[1], w[1], fmaf(x[0], w[0], s));
+}
+static float products_first(const float x[2], const float w[2], float s)
+{
+    return s + fmaf(x[0], w[0], x[1] * w[1]);
+}
+static float rounded_once(const float x[2], const float w[2], float s)
+{
+    return (float)((double)x[0] * w[0] + (double)x[1] * w[1] + s);
+}
+static float toward_zero(const float x[2], const float w[2], float s)
+{
+    for (int i = 1; i >= 0; i--) {
+        double exact = (double)x[i] * w[i] + s;
+        s = (float)exact;
+        if (fabs(s) > fabs(exact)) s = nextafterf(s, 0);
+    }
+    return s;
+}
+
+static float (*add_pair)(const float x[2], const float w[2], float s);
+static void add_pairs(const uint32_t *x, const uint32_t *w, float *s)
+{
+    for (size_t i = 0; i < TILE; i++) {
+        uint32_t bits[4] = {x[i] << 16, x[i] & 0xffff0000, w[i] << 16, w[i] & 0xffff0000};
+        float values[4];
+        memcpy(values, bits, sizeof values);
+        s[i] = add_pair(values, values + 2, s[i]);
+    }
+}
+
+/* Flushing subnormals is allowed, since none occurs. */
+static void probe_knows_the_declared_order(void **state)
+{
+    static const struct {
+        float (*add_pair)(const float x[2], const float w[2], float s);
+        bool declared;
+    } ways[] = {{odd_first, true},   {without_subnormals, true}, {without_small_ones, false},
+                {even_first, false}, {products_first, false},    {rounded_once, false},
+                {toward_zero, false}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        add_pair = ways[i].add_pair;
+        assert_int_equal(dot_adds_in_order(add_pairs), ways[i].declared);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,6 +402,7 @@ int main(void)
         cmocka_unit_test(f64_functions),
         cmocka_unit_test(f64_functions_at_their_edges),
         cmocka_unit_test(levels_fall_back),
+        cmocka_unit_test(probe_knows_the_declared_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
