@@ -58,7 +58,8 @@ typedef void expand16_fn(const uint8_t *cell, float *out);
         _Pragma("GCC unroll 16") for (int j = 0; j < CELL / 2; j++) \
             n_store(out + j * TILE, pair_##type(cell, &s, j));      \
         v_store(out + CELL / 2 * TILE, s.d);                        \
-        v_store(out + (CELL / 2 + 1) * TILE, s.m);                  \
+        v16 m = dtype_has_minimum(DT_##type) ? s.m : v_set(0);      \
+        v_store(out + (CELL / 2 + 1) * TILE, m);                    \
     }
 QUANTISED_TYPES(DEFINE_EXPAND16)
 #define EXPAND16_ROW(type, bytes) [DT_##type] = expand16_##type,

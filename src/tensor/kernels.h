@@ -78,9 +78,10 @@ struct kernels {
      *          h = s * float(sum i); all 0 where a < 2^-100; s = NaN where a is not finite */
     void (*pack_rows[PROFILES])(size_t n_rows, const float *const *rows, size_t K, float *operand);
 
-    /* f32, bf16: y = DOT_k x[r][k] w[k][c], any type.
-     * int16: y = +0, then for each group of 32 k, ascending: y = fma(float(sum i q), s * d, y), and
-     * where the type has a minimum y = fma(h, m, y); quantised types, whose weight is q d + m. */
+    /* f32, bf16: y = DOT_k x[r][k] w[k][c]; f32 of any type, bf16 of BF16 whose weights are finite
+     * and not below 2^-50.
+     * int16: y = +0, then for each group of 32 k, ascending: y = fma(float(sum i q), s * d, y) and
+     * y = fma(h, m, y); quantised types, whose weight is q d + m (m = 0 where a type has none). */
     void (*gemm[PROFILES])(const struct gemm *gemm);
 
     /* s[r][j] = DOT_i q[r][i] k[j][i], r < n_rows, for the first n_keys <= 64 keys of a page. */

@@ -100,7 +100,7 @@ void ref_gemm_int16(const struct gemm *g)
                     dot += group.i[k] * w.q;
                 }
                 y = fmaf((float)dot, group.s * w.d, y);
-                if (dtype_has_minimum(g->dtype)) y = fmaf(group.h, w.m, y);
+                y = fmaf(group.h, w.m, y); /* m = 0 where the type has no minimum */
             }
             g->y[r * g->ldy + c] = y;
         }
