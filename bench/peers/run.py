@@ -66,7 +66,8 @@ ENGINES = {
     "transformers bf16": Engine("transformers", "bf16", ["--dtype", "bfloat16"], "float32"),
     "vllm f32": Engine("vllm", "f32", ["--dtype", "float32"]),
     "vllm bf16": Engine("vllm", "bf16", ["--dtype", "bfloat16"]),
-    "llama.cpp f32": Engine("llama", "f32.gguf", ["--kv", "f32"]),
+    # of its settings the fastest that agree: float32 keys with flash attention, float16 without
+    "llama.cpp f32": Engine("llama", "f32.gguf", ["--kv", "f32", "--flash"]),
     "llama.cpp bf16": Engine("llama", "bf16.gguf", ["--kv", "f16"]),
     "llama.cpp Q4_1": Engine("llama", "", ["--kv", "f16"]),
 }
