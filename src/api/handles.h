@@ -17,7 +17,7 @@ struct np_model {
     struct model *model;
     struct tokenizer *tokenizer; /* NULL: ids only */
     enum cpu_level level;
-    const char *cpu_reason;
+    char cpu_reason[96];
     char *path, *name, *container;
     char weight_types[256];
     bool has_chat_template;

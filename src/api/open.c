@@ -108,6 +108,20 @@ static np_status load(np_model *model, const struct modelfile *file,
     return status;
 }
 
+/* The level, why it was chosen, and what was found where it had to be tried. */
+static np_status choose_level(np_model *model, const char *wanted, np_error *err)
+{
+    const char *why, *found = "";
+    TRY(cpu_choose(wanted, &model->level, &why, err));
+    const struct kernels *kernels = kernels_get(model->level);
+    if (kernels->level == CPU_AVX512BF16)
+        found = kernels->gemm[PROFILE_BF16] == kernels->gemm[PROFILE_F32]
+                    ? "; bf16 by FMA, since its VDPBF16PS adds in another order"
+                    : "; bf16 by VDPBF16PS";
+    snprintf(model->cpu_reason, sizeof model->cpu_reason, "%s%s", why, found);
+    return NP_OK;
+}
+
 /* Not inlined: no arithmetic may move across fpenv_enter and fpenv_leave. */
 __attribute__((noinline)) static np_status open_model(const char *path,
                                                       const np_model_options *options,
@@ -118,8 +132,7 @@ __attribute__((noinline)) static np_status open_model(const char *path,
     np_status status;
     if (!(model = mem_alloc(1, sizeof *model))) return error_nomem(err, "model", sizeof *model);
     arena_init(&model->arena, SIZE_MAX);
-    if ((status = cpu_choose(options->cpu, &model->level, &model->cpu_reason, err)) != NP_OK)
-        goto done;
+    if ((status = choose_level(model, options->cpu, err)) != NP_OK) goto done;
     if ((status = modelfile_open(path, &file, err)) != NP_OK) goto done;
     if ((status = describe(model, file, path, err)) != NP_OK) goto done;
     status = load(model, file, options, err);
@@ -169,7 +182,7 @@ np_info np_model_info(const np_model *model)
                      .weight_types = model->weight_types,
                      .tokenizer = tokenizer ? tokenizer_describe(tokenizer) : "none",
                      .profile = profile_names[model->model->profile],
-                     .cpu = cpu_level_name(model->level),
+                     .cpu = model->model->kernels->name,
                      .cpu_reason = model->cpu_reason,
                      .n_parameters = (int64_t)model->model->n_parameters,
                      .weight_bytes = (int64_t)model->model->weight_bytes,
