@@ -106,6 +106,9 @@ setup_arm64() {
     if quietly apt_arm64 update && quietly apt_arm64 --download-only install $wanted; then
         for package in $at/apt/archives/*.deb; do dpkg-deb -x "$package" $at/root; done
         [ -e $at/root/lib ] || ln -s usr/lib $at/root/lib
+        find $at/root -type l -lname '/*' | while read -r link; do # else they leave the root
+            ln -sfnr "$at/root$(readlink "$link")" "$link"
+        done
         printf '%s' "$wanted" >$at/has
     else
         say "run: could not get them, so the tests for Arm64 will be skipped"
