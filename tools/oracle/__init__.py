@@ -7,6 +7,9 @@ Plain numpy, independent of the C code. Adding an architecture: one class (names
     oracle.true_logprobs(model, ids)                 # [n-1], of every next token
     oracle.candidate_logprobs(model, ids, [1, 2])    # [n-1, 2]; [rows, K] ids give one list per row
     oracle.rows(model, ids)                          # [n, n_vocab], every row whole
+
+    open_model(path, bf16_weights=True)              # float64 of the weights rounded to bf16
+    open_model(path, profile="int16")                # the definition of a profile (profiles.py)
 """
 
 import pathlib
@@ -18,18 +21,23 @@ from .folder import Folder
 from .gguf import Gguf
 from .gpt2 import Gpt2
 from .llama import Llama, Qwen2
+from .profiles import PROFILES
 
 ARCHITECTURES = {name: cls for cls in (Llama, Qwen2, Gpt2) for name in cls.architectures}
 
 
-def open_model(path):
+def open_model(path, profile=None, bf16_weights=False):
     path = pathlib.Path(path)
+    if profile not in (None, *PROFILES):
+        raise ValueError(f"profile {profile!r}, not one of {' '.join(PROFILES)}")
     source = Folder(path) if path.is_dir() else Gguf(path)
     key = "general.architecture" if source.container == "gguf" else "model_type"
     name = source.settings.get(key)
     if name not in ARCHITECTURES:
         raise ValueError(f"{path}: {key} = {name!r}, not one of {' '.join(ARCHITECTURES)}")
-    return ARCHITECTURES[name](source)
+    model = ARCHITECTURES[name](source)
+    model.profile, model.bf16_weights = profile, bf16_weights or profile == "bf16"
+    return model
 
 
 def log_softmax(logits):

@@ -1,7 +1,7 @@
 """float64 log-probabilities of a list of ids.
 
     .venv/bin/python -m tools.oracle MODEL --ids "1 2 3"|--ids-file F [--candidates "4 5"|--rows]
-                                     [-o O.npy]
+                                     [--bf16-weights|--profile P] [-o O.npy]
 """
 
 import argparse
@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 
-from . import candidate_logprobs, open_model, rows, true_logprobs
+from . import PROFILES, candidate_logprobs, open_model, rows, true_logprobs
 
 
 def read_ids(text):
@@ -38,11 +38,13 @@ def main():
         "--start", type=int, default=0, help="first row (with --candidates or --rows)"
     )
     parser.add_argument("--rows", action="store_true", help="whole rows, the next token's too")
+    parser.add_argument("--bf16-weights", action="store_true", help="matrices rounded to bf16")
+    parser.add_argument("--profile", choices=PROFILES, help="linear layers as a profile has them")
     parser.add_argument("-o", "--output", help=".npy file, float64; else printed, one row per line")
     args = parser.parse_args()
 
     ids = read_ids(args.ids) if args.ids else read_file(args.ids_file)
-    model = open_model(args.model)
+    model = open_model(args.model, args.profile, args.bf16_weights)
     if args.rows:
         result = rows(model, ids, args.start)
     elif args.candidates:

@@ -10,6 +10,8 @@ import os
 
 import numpy as np
 
+from . import profiles
+
 BLOCK_ROWS = 256
 _threads = ThreadPoolExecutor(min(2, os.cpu_count() or 1))
 
@@ -68,10 +70,15 @@ class Decoder:
 
     names: {own name: (GGUF name, safetensors name)}, "{i}" standing for the layer.
     ignored: endings of tensor names that carry no weights (buffers of old checkpoints).
+    profile: None for float64 all through, or whose definition the linear layers follow.
+    bf16_weights: matrices count as rounded to bf16, as profile bf16 keeps them.
     """
+
+    profile, bf16_weights = None, False
 
     architectures = ()  # as config.json ("model_type") and GGUF ("general.architecture") call it
     names = {}
+    tables = ()  # matrices that are no linear layer: read by row
     tied = False  # what config.json means when it does not say
     ignored = (".rotary_emb.inv_freq",)
 
@@ -103,21 +110,39 @@ class Decoder:
         return self.tensor_name(own, i) in self.source.tensors
 
     def weight(self, own, i=None):
-        """The weight in float32, as stored but for `fix`."""
+        """The weight in float32, as stored but for `fix` and `bf16_weights`."""
         key = own, i
         if key not in self._cache:
             name = self.tensor_name(own, i)
             self._used.add(name)
-            self._cache[key] = np.ascontiguousarray(self.fix(own, self.source.read(name)))
+            w = np.ascontiguousarray(self.fix(own, self.source.read(name)))
+            rounded = self.bf16_weights and w.ndim == 2 and own not in self.tables
+            self._cache[key] = profiles.round_bf16(w) if rounded else w
         return self._cache[key]
+
+    def cells(self, own, i):
+        """Integers, scales and minima of a quantised matrix, or None."""
+        cells = self.source.cells(self.tensor_name(own, i))
+        return cells and [part if part is None else self.fix(own, part) for part in cells]
 
     def fix(self, own, w):
         """Brings a stored weight to [n_out, n_in] and its rows to the usual order."""
         return w
 
     def linear(self, x, own, i=None, bias=None):
-        y = x @ self.weight(own, i).astype(np.float64).T
-        return y if bias is None else y + self.weight(bias, i).astype(np.float64)
+        if self.profile:
+            y = self._linear_of_profile(x, own, i)
+        else:
+            y = x @ self.weight(own, i).astype(np.float64).T
+        if bias is not None:
+            y = y + self.weight(bias, i).astype(y.dtype)
+        return y.astype(np.float64)
+
+    def _linear_of_profile(self, x, own, i=None):
+        """float32 from float32: what comes in is rounded as the engine's activations are."""
+        x, w = x.astype(np.float32), self.weight(own, i)
+        cells = self.cells(own, i) if self.profile == "int16" else None
+        return profiles.linear(self.profile, x, w, cells)
 
     def hidden(self, sequences):
         """Final hidden rows, after the last norm, of all sequences one after another: [rows,
@@ -141,6 +166,8 @@ class Decoder:
         tied = self.source.settings.get("tie_word_embeddings", self.tied)
         if own == "embedding" and self.source.container != "gguf" and not tied:
             raise ValueError(f"{self.source.path}: no {self.tensor_name('head')} and not tied")
+        if self.profile:
+            return self._linear_of_profile(hidden, own).astype(np.float64)
         if not hasattr(self, "_head"):
             self._head = self.weight(own).astype(np.float64).T
         return hidden @ self._head

@@ -53,3 +53,6 @@ class Folder:
         if end - begin != n_bytes * int(np.prod(shape, dtype=np.int64)):
             raise ValueError(f"{self.path}: {name}: {end - begin} bytes for shape {shape}")
         return convert(np.array(data[begin:end])).reshape(shape)
+
+    def cells(self, name):
+        """Quantised weights come in GGUF files alone."""

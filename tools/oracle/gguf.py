@@ -39,29 +39,40 @@ def _fifth_bits(qh):
     return ((bits >> np.arange(32, dtype=np.uint32)) & 1).astype(np.uint8) << 4
 
 
-# Each takes blocks [n, bytes] and gives float32 [n, elements]: one rounding per written
-# operation. All the products are exact (11 bits by at most 8), so only the addition of a minimum
-# rounds.
+# Each takes blocks [n, bytes] and gives the integers [n, 32] and the scale and minimum (or None)
+# [n, 1] of a block: a weight is q d + m.
 def _q4_0(b):
-    return (_nibbles(b[:, 2:]).astype(np.float32) - 8) * _f16(b[:, :2])
+    return _nibbles(b[:, 2:]).astype(np.int8) - 8, _f16(b[:, :2]), None
 
 
 def _q4_1(b):
-    return _nibbles(b[:, 4:]).astype(np.float32) * _f16(b[:, :2]) + _f16(b[:, 2:4])
+    return _nibbles(b[:, 4:]).astype(np.int8), _f16(b[:, :2]), _f16(b[:, 2:4])
 
 
 def _q5_0(b):
     q = _nibbles(b[:, 6:]) | _fifth_bits(b[:, 2:6])
-    return (q.astype(np.float32) - 16) * _f16(b[:, :2])
+    return q.astype(np.int8) - 16, _f16(b[:, :2]), None
 
 
 def _q5_1(b):
     q = _nibbles(b[:, 8:]) | _fifth_bits(b[:, 4:8])
-    return q.astype(np.float32) * _f16(b[:, :2]) + _f16(b[:, 2:4])
+    return q.astype(np.int8), _f16(b[:, :2]), _f16(b[:, 2:4])
 
 
 def _q8_0(b):
-    return b[:, 2:].copy().view(np.int8).astype(np.float32) * _f16(b[:, :2])
+    return b[:, 2:].copy().view(np.int8), _f16(b[:, :2]), None
+
+
+def _expanded(cells):
+    """blocks -> float32: one rounding per written operation. All the products are exact (11 bits by
+    at most 8), so only the addition of a minimum rounds."""
+
+    def convert(b):
+        q, d, m = cells(b)
+        w = q.astype(np.float32) * d
+        return w if m is None else w + m
+
+    return convert
 
 
 def bf16_to_f32(raw):
@@ -72,13 +83,14 @@ def bf16_to_f32(raw):
 TYPES = {
     0: ("F32", 1, 4, lambda b: b.copy().view("<f4")),
     1: ("F16", 1, 2, _f16),
-    2: ("Q4_0", 32, 18, _q4_0),
-    3: ("Q4_1", 32, 20, _q4_1),
-    6: ("Q5_0", 32, 22, _q5_0),
-    7: ("Q5_1", 32, 24, _q5_1),
-    8: ("Q8_0", 32, 34, _q8_0),
+    2: ("Q4_0", 32, 18, _expanded(_q4_0)),
+    3: ("Q4_1", 32, 20, _expanded(_q4_1)),
+    6: ("Q5_0", 32, 22, _expanded(_q5_0)),
+    7: ("Q5_1", 32, 24, _expanded(_q5_1)),
+    8: ("Q8_0", 32, 34, _expanded(_q8_0)),
     30: ("BF16", 1, 2, bf16_to_f32),
 }
+CELLS = {2: _q4_0, 3: _q4_1, 6: _q5_0, 7: _q5_1, 8: _q8_0}
 
 
 class _Cursor:
@@ -140,18 +152,29 @@ class Gguf:
         alignment = int(self.settings.get("general.alignment", 32))
         self._begin = -(-c.at // alignment) * alignment
 
-    def read(self, name):
+    def _blocks(self, name):
         kind, offset = self._where[name]
         if kind not in TYPES:
             raise ValueError(
                 f"{self.path}: {name} has type {kind}, not one of "
                 + " ".join(t[0] for t in TYPES.values())
             )
-        _, elements, n_bytes, convert = TYPES[kind]
-        shape = self.tensors[name]
-        n_blocks = int(np.prod(shape, dtype=np.int64)) // elements
+        _, elements, n_bytes, _ = TYPES[kind]
+        n_blocks = int(np.prod(self.tensors[name], dtype=np.int64)) // elements
         begin = self._begin + offset
-        blocks = np.asarray(self._data[begin : begin + n_blocks * n_bytes]).reshape(
+        return np.asarray(self._data[begin : begin + n_blocks * n_bytes]).reshape(
             n_blocks, n_bytes
         )
-        return convert(blocks).reshape(shape)
+
+    def read(self, name):
+        blocks = self._blocks(name)
+        convert = TYPES[self._where[name][0]][3]
+        return convert(blocks).reshape(self.tensors[name])
+
+    def cells(self, name):
+        """q [N, K], d and m [N, K / 32] of a quantised matrix; m may be None. None for others."""
+        if self._where[name][0] not in CELLS:
+            return None
+        n = self.tensors[name][0]
+        parts = CELLS[self._where[name][0]](self._blocks(name))
+        return tuple(None if part is None else part.reshape(n, -1) for part in parts)

@@ -8,6 +8,7 @@ from .decoder import Decoder, attention, gelu_tanh, layer_norm
 class Gpt2(Decoder):
     architectures = ("gpt2",)
     tied = True
+    tables = ("positions",)
     ignored = (".attn.bias", ".attn.masked_bias")  # the causal mask of old checkpoints
     names = {
         "embedding": ("token_embd.weight", "wte.weight"),
