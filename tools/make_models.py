@@ -3,8 +3,9 @@
     .cache/peers/transformers/bin/python tools/make_models.py [OUT]     (see bench/peers/setup.sh)
 
 Fixed seeds (numpy PCG64) and the versions below give the same bytes again. Sizes are odd on
-purpose: no dimension is a multiple of 64, heads are 8 to 24 wide, vocabularies end inside a
-panel, Llama and Qwen2 share each key head among 3 query heads. Weights are far larger than
+purpose: hardly a dimension is a multiple of 64, heads are 8 to 24 wide, vocabularies end inside a
+panel, Llama and Qwen2 share each key head among 2, 3 or 6 query heads. The mixed ones hold every
+stored type, in rows of 32, 64, 96 and 160 weights. Weights are far larger than
 trained ones, so that a wrong formula moves the answers by more than rounding does.
 
 Made with transformers 5.24.0, tokenizers 0.23.3, gguf 0.19.0, safetensors 0.8.0, numpy 2.4.6.
@@ -242,8 +243,13 @@ def gguf_settings(writer, config):
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_vocab_size(config.vocab_size)
+    usual = config.hidden_size // config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or usual
+    if head_dim != usual:
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
     if config.model_type == "llama":
-        writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
+        writer.add_rope_dimension_count(head_dim)
 
 
 def gguf_tokenizer(writer, tokenizer, rule, special):
@@ -295,6 +301,25 @@ MIXED = {
     "output": "Q4_1",
     "attn_qkv": "Q5_1",
     "position_embd": "F16",
+}
+# Rows of 32, 64, 96 and 160 weights: one block, blocks of 64 k, and half ones at the end.
+BLOCKS = {
+    "blk.0.attn_q": "Q4_0",
+    "blk.0.attn_k": "Q5_0",
+    "blk.0.attn_v": "Q5_1",
+    "blk.0.attn_output": "Q4_1",
+    "blk.0.ffn_gate": "Q8_0",
+    "blk.0.ffn_up": "Q5_0",
+    "blk.0.ffn_down": "Q5_1",
+    "blk.1.attn_q": "F16",
+    "blk.1.attn_k": "Q8_0",
+    "blk.1.attn_v": "Q4_0",
+    "blk.1.attn_output": "Q5_0",
+    "blk.1.ffn_gate": "BF16",
+    "blk.1.ffn_up": "Q4_1",
+    "blk.1.ffn_down": "Q4_0",
+    "token_embd": "Q4_1",
+    "output": "Q5_1",
 }
 MIXED_GPT2 = dict(MIXED, ffn_up="Q4_1", ffn_down="Q5_0")
 CHAT = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -386,6 +411,28 @@ def make_llama(out):
     )
 
 
+def make_blocks(out):
+    wide = llama(
+        14,
+        hidden_size=160,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=24,
+        intermediate_size=64,
+        tie_word_embeddings=True,
+    )
+    save_gguf(out, "llama-mixed160.gguf", wide, BLOCKS)
+    narrow = qwen2(
+        26,
+        hidden_size=32,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=160,
+        tie_word_embeddings=False,
+    )
+    save_gguf(out, "qwen2-mixed32.gguf", narrow, BLOCKS)
+
+
 def make_qwen2(out):
     tokenizer = make_tokenizer("qwen2", 299, CHAT)
     tied = qwen2(21, hidden_size=30, intermediate_size=44, tie_word_embeddings=True)
@@ -465,7 +512,7 @@ def main():
     out = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else OUT
     out.mkdir(parents=True, exist_ok=True)
     transformers.utils.logging.disable_progress_bar()
-    for make in (make_llama, make_qwen2, make_gpt2):
+    for make in (make_llama, make_blocks, make_qwen2, make_gpt2):
         make(out)
     for path in sorted(out.iterdir()):
         files = [path] if path.is_file() else list(path.iterdir())

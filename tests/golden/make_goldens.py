@@ -6,7 +6,7 @@
 Each file holds ids (PCG64 seed 7), the float64 oracle's log-probabilities of the true tokens and
 of some candidates, the same from transformers in float64 and float32, and how far transformers'
 float32 pass (with a float64 softmax) lies from the oracle over all cells of all rows: the
-accuracy that nepit has to reach. It fails if the oracle and transformers float64 differ by more
+accuracy that nepit has to reach. Of a folder with bf16 weights the bfloat16 pass too. It fails if the oracle and transformers float64 differ by more
 than 1e-11 in any cell.
 """
 
@@ -45,6 +45,12 @@ def rows_of(peer, sequences):
     return [peer.ask([ids], softmax="float64", rows=True)[0] for ids in sequences]
 
 
+def dtypes_of(path):
+    settings = json.loads((path / "config.json").read_text()) if path.is_dir() else {}
+    is_bf16 = settings.get("torch_dtype") == "bfloat16"
+    return ("float64", "float32", "bfloat16") if is_bf16 else ("float64", "float32")
+
+
 def golden(path, python):
     model = oracle.open_model(path)
     rng = np.random.Generator(np.random.PCG64(7))
@@ -60,7 +66,7 @@ def golden(path, python):
         "n_vocab": model.n_vocab,
     }
     theirs = {}
-    for dtype in ("float64", "float32"):
+    for dtype in dtypes_of(path):
         with Peer(python, "transformers_peer.py", path, "--dtype", dtype) as peer:
             theirs[dtype] = rows_of(peer, sequences)
             result[f"transformers_{dtype}"] = gap(theirs[dtype], ours) | {"version": peer.name}
