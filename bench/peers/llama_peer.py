@@ -1,7 +1,7 @@
 """llama.cpp (through llama-cpp-python) as a peer: a process that scores ids on request (see
 peer.py).
 
-    python llama_peer.py MODEL.gguf [--kv f16|f32] [--flash] [--threads 2] [--context 2048]
+    python llama_peer.py MODEL.gguf [--kv f16|f32] [--threads 2] [--context 2048]
 
 Asks llama.cpp for the logits of the wanted rows alone. It has no softmax of whole rows; ours is in
 float32 with a float64 sum, a few rows at a time while they are in the cache, or all float64.
@@ -51,7 +51,6 @@ class Engine:
             n_threads_batch=args.threads,
             type_k=KV_TYPES[args.kv],
             type_v=KV_TYPES[args.kv],
-            flash_attn=args.flash,
             verbose=False,
         )
         self.context = self.llama.ctx
@@ -109,7 +108,6 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("--kv", choices=KV_TYPES, default="f16")
-    parser.add_argument("--flash", action="store_true")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--context", type=int, default=2048)
     args = parser.parse_args()

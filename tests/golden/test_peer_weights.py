@@ -23,7 +23,7 @@ def test_folder_of_gguf_is_the_checkpoint(name, tmp_path):
     made, given = Folder(tmp_path / "folder"), Folder(nepit.MODELS / name)
     assert made.tensors == given.tensors
     assert all(np.array_equal(made.read(name), given.read(name)) for name in given.tensors)
-    for key in ("model_type", "head_dim", "tie_word_embeddings", "num_key_value_heads"):
+    for key in ("model_type", "hidden_size", "tie_word_embeddings", "num_key_value_heads"):
         assert made.settings[key] == given.settings[key]
 
 

@@ -11,7 +11,7 @@ import nepit
 
 @pytest.mark.peers
 def test_peers_agree():
-    """Without turns, bench/peers/run.py only compares; its status says whether the numbers agree."""
+    """Without turns, bench/peers/run.py only compares; its status says whether they agree."""
     if not nepit.DEMO.exists():
         pytest.skip(f"models/{nepit.DEMO.name} is not here: ./run demo gets it")
     command = [sys.executable, str(nepit.ROOT / "bench" / "peers" / "run.py"), "--repeats", "0"]
