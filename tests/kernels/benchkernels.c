@@ -34,7 +34,7 @@ static double best_seconds(void (*once)(const struct work *), const struct work 
 
 static void run_gemm(const struct work *w)
 {
-    w->k->panel_gemm(w->n, w->x, w->K, w->w, w->K, w->y, PANEL, PANEL);
+    w->k->score_keys(w->n, w->x, w->K, w->w, w->K, w->y, PANEL, PANEL);
 }
 static void run_softmax(const struct work *w)
 {
@@ -90,7 +90,7 @@ static void bench_gemm(struct work work)
             work.n = rows[j];
             double peak = peak_gflops(work.k->level), spent = best_seconds(run_gemm, &work);
             double rate = 2e-9 * (double)(work.n * work.K * PANEL) / spent;
-            printf("%-7s panel_gemm  K %4zu, %3zu rows: %6.1f GFLOP/s, %.2f of the peak\n",
+            printf("%-7s score_keys  K %4zu, %3zu rows: %6.1f GFLOP/s, %.2f of the peak\n",
                    work.k->name, work.K, work.n, rate, rate / peak);
         }
 }
@@ -107,7 +107,7 @@ void bench_kernels(const char *pattern)
     for (enum cpu_level level = CPU_REF + 1; level < CPU_LEVELS; level++) {
         struct work work = {kernels_get(level), 1536, 0, x, w, y};
         if (!cpu_has(level) || work.k->level != level) continue;
-        if (strstr("panel_gemm", pattern)) bench_gemm(work);
+        if (strstr("score_keys", pattern)) bench_gemm(work);
         for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
             if (strstr(vectors[i].name, pattern))
                 printf("%-7s %-12s %6.2f ns a value\n", work.k->name, vectors[i].name,

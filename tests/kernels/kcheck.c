@@ -1,4 +1,4 @@
-/* kcheck.c - guard pages, hard values and the comparer of the kernel tests. */
+/* kcheck.c - guard pages, hard values, the comparer and the verdicts of the kernel tests. */
 #include "kcheck.h"
 #include <math.h>
 #include <sys/mman.h>
@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #ifdef HAVE_SIMDE
-extern const struct kernels kernels_emulated;
+extern const struct kernels kernels_emulated, kernels_emulated_fma;
 #endif
 
 size_t kcheck_levels(const struct kernels *levels[], size_t max)
@@ -15,6 +15,7 @@ size_t kcheck_levels(const struct kernels *levels[], size_t max)
     for (enum cpu_level level = CPU_REF + 1; level < CPU_LEVELS && n < max; level++)
         if (cpu_has(level) && kernels_get(level)->level == level) levels[n++] = kernels_get(level);
 #ifdef HAVE_SIMDE
+    if (n < max && cpu_has(CPU_AVX2)) levels[n++] = &kernels_emulated_fma;
     if (n < max && cpu_has(CPU_AVX2)) levels[n++] = &kernels_emulated;
 #endif
     return n;
@@ -85,6 +86,49 @@ void fill_floats(float *x, size_t n, enum fill fill)
     for (size_t i = 0; i < n; i++) x[i] = random_float(fill);
 }
 
+static uint16_t random_half(enum fill fill)
+{
+    uint32_t r = (uint32_t)(random64() >> 20), sign = r & 0x8000, mantissa = r & 1023, e = r >> 16;
+    switch (fill) {
+    case FILL_RATIO: return (uint16_t)(sign | (e % 31) << 10 | mantissa);
+    case FILL_TINY: return (uint16_t)(sign | mantissa);
+    case FILL_ZERO: return (uint16_t)(e & 6 ? sign : sign | 0x3c00);
+    case FILL_WHOLE: return (uint16_t)(sign | (15 + e % 3) << 10 | (mantissa & 0x300));
+    case FILL_WILD: return (uint16_t)r;
+    default: return (uint16_t)(sign | (8 + e % 7) << 10 | mantissa);
+    }
+}
+
+static void put_half(uint8_t *to, uint32_t half)
+{
+    to[0] = (uint8_t)half;
+    to[1] = (uint8_t)(half >> 8);
+}
+
+void fill_stored(enum dtype dtype, uint8_t *stored, size_t n, enum fill fill)
+{
+    if (!dtype_has_cells(dtype)) {
+        for (size_t i = 0; i < n; i++, stored += dtype_infos[dtype].block_bytes) {
+            float x = random_float(fill);
+            if (dtype == DT_F16)
+                put_half(stored, random_half(fill));
+            else if (dtype == DT_BF16)
+                memcpy(stored, (const char *)&x + 2, 2);
+            else
+                memcpy(stored, &x, sizeof x);
+        }
+        return;
+    }
+    for (size_t i = 0; i < n; i += CELL, stored += dtype_infos[dtype].block_bytes) {
+        for (size_t b = 0; b < dtype_infos[dtype].block_bytes; b++)
+            stored[b] = (uint8_t)(random64() >> 33);
+        for (size_t h = 0; h < (dtype_has_minimum(dtype) ? 2 : 1); h++) {
+            uint32_t half = random_half(fill);
+            put_half(stored + 2 * h, (half & 0x7c00) == 0x7c00 ? half & 0xbfff : half);
+        }
+    }
+}
+
 bool same_floats(const float *a, const float *b, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -95,6 +139,38 @@ bool same_floats(const float *a, const float *b, size_t n)
 bool same_double(double a, double b)
 {
     return (isnan(a) && isnan(b)) || !memcmp(&a, &b, sizeof a);
+}
+
+struct verdicts verdicts = {.answers = 14695981039346656037u};
+
+static void mix_answer(uint64_t bits)
+{
+    verdicts.answers = (verdicts.answers ^ bits) * 1099511628211u;
+}
+
+bool agree(const float *got, const float *want, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, want + i, sizeof bits);
+        mix_answer(isnan(want[i]) ? 0x7fc00000 : bits);
+    }
+    return same_floats(got, want, n);
+}
+
+bool agree_double(double got, double want)
+{
+    uint64_t bits;
+    memcpy(&bits, &want, sizeof bits);
+    mix_answer(isnan(want) ? 0x7ff8000000000000u : bits);
+    return same_double(got, want);
+}
+
+void verdict(bool ok, const struct kernels *k, const char *what, size_t a, size_t b, size_t c)
+{
+    verdicts.n_passed += ok;
+    verdicts.n_failed += !ok;
+    if (!ok && !verdicts.quiet) printf("FAILED %s %s (%zu, %zu, %zu)\n", k->name, what, a, b, c);
 }
 
 double seconds(void)
