@@ -25,15 +25,16 @@ struct attention_task {
     float scale;
 };
 
-static size_t padded_keys(size_t n_keys)
+/* A row of scores: whole pages, and a line so that rows do not meet in the same sets of a cache. */
+static size_t row_floats(size_t n_keys)
 {
-    return (n_keys + PANEL - 1) / PANEL * PANEL;
+    return (n_keys + PANEL - 1) / PANEL * PANEL + TILE;
 }
 
 size_t attention_scratch_floats(const struct model_config *config, size_t max_tokens)
 {
     size_t group = config->n_heads / config->n_kv_heads;
-    size_t scores = group * padded_keys(max_tokens);
+    size_t scores = group * row_floats(max_tokens);
     if (scores < SCORE_FLOATS) scores = SCORE_FLOATS;
     return scores + 2 * TILE_POSITIONS * group * ((config->head_dim + TILE - 1) / TILE * TILE);
 }
@@ -49,7 +50,7 @@ static size_t tile_positions(const struct attention_task *task, size_t end)
 {
     size_t most = task->window + TILE_POSITIONS + PANEL; /* keys, from the start of a page */
     size_t n_keys = task->window && most < end ? most : end;
-    size_t n = SCORE_FLOATS / (task->group * padded_keys(n_keys));
+    size_t n = SCORE_FLOATS / (task->group * row_floats(n_keys));
     if (n < 1) return 1;
     return n < TILE_POSITIONS ? n : TILE_POSITIONS;
 }
@@ -65,7 +66,7 @@ static void attend_tile(const struct attention_task *task, const struct span *sp
     size_t q_dim = config->n_heads * head_dim, ld_qkv = q_dim + 2 * config->n_kv_heads * head_dim;
     size_t position = span->position + begin;
     size_t base = first_key(task->window, position) / PANEL * PANEL;
-    size_t n_keys = position + n - base, ld = padded_keys(n_keys), n_pages = ld / PANEL;
+    size_t n_keys = position + n - base, ld = row_floats(n_keys), n_pages = ld / PANEL;
     float *q = ws->scratch + (size_t)thread * ws->scratch_floats;
     float *out = q + TILE_POSITIONS * group * head_dim;
     float *scores = out + TILE_POSITIONS * group * head_dim;

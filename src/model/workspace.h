@@ -6,8 +6,10 @@
 
 #include "model/model.h"
 
-#define TILE_POSITIONS 16        /* positions of a query tile, at most */
-#define SCORE_FLOATS (96u << 10) /* scores of a query tile that stay in a core's own cache */
+#define TILE_POSITIONS 16 /* positions of a query tile, at most */
+/* Scores of a query tile. Fewer would stay in a core's own cache, but at 8,192 keys each page would
+ * be fetched for too few rows. */
+#define SCORE_FLOATS (192u << 10)
 
 /* Consecutive positions of a run whose queries stand in consecutive rows of `qkv`. */
 struct span {
