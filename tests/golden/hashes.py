@@ -6,7 +6,7 @@ raise it in the code, then write the new hashes with
 
     python tests/golden/hashes.py     (it refuses to change those of a version that is there)
 
-A new profile: its name in PROFILES, and which models it is for in names_of.
+A new profile: its name in PROFILES, and which models it is for in is_for and families_of.
 """
 
 import functools
@@ -27,15 +27,26 @@ QUANTISED = tuple(name for name in NAMES if "mixed" in name)
 DEMO_NAME = nepit.DEMO.name
 # the full product of the axes; a window and a group of six query heads among them
 FAMILIES = ("llama-mixed.gguf", "qwen2-sharded-f16", "gpt2-mixed.gguf", "qwen2-window77")
+FAMILIES_BF16 = ("llama-head10-bf16", "qwen2-window77", "gpt2-plain")
+
+
+def is_for(profile, quantised):
+    """Whether a profile is for quantised files, or for files of floats: f32 is for both."""
+    return profile == "f32" or quantised == (profile == "int16")
 
 
 def names_of(profile):
-    """The tiny models that a profile is for: int16 is for quantised files."""
-    return QUANTISED if profile == "int16" else NAMES
+    """The tiny models that a profile is for."""
+    return [name for name in NAMES if is_for(profile, name in QUANTISED)]
 
 
 def families_of(profile):
-    return [name for name in FAMILIES if name in names_of(profile)]
+    wanted = FAMILIES_BF16 if profile == "bf16" else FAMILIES
+    return [name for name in wanted if name in names_of(profile)]
+
+
+def profiles_of_demo():
+    return [profile for profile in PROFILES if is_for(profile, quantised=True)]
 
 
 def cases(names):
@@ -114,7 +125,8 @@ def write_bits():
     bits = json.loads(BITS.read_text()) if BITS.exists() else {}
     for profile in PROFILES:
         known = bits.setdefault(numerics(), {}).setdefault(profile, {})
-        for name in [*names_of(profile), *([DEMO_NAME] if nepit.DEMO.exists() else [])]:
+        demo = [DEMO_NAME] if nepit.DEMO.exists() and profile in profiles_of_demo() else []
+        for name in names_of(profile) + demo:
             found = hash_of_demo(profile) if name == DEMO_NAME else hash_of(name, profile)
             if known.setdefault(name, found) != found:
                 raise SystemExit(

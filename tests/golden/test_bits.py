@@ -95,7 +95,7 @@ demo = pytest.mark.skipif(
 
 @demo
 @pytest.mark.parametrize("level", hashes.LEVELS)
-@pytest.mark.parametrize("profile", hashes.PROFILES)
+@pytest.mark.parametrize("profile", hashes.profiles_of_demo())
 def test_demo_model_every_level(profile, level):
     need(level)
     assert hash_of_demo(profile, level) == committed(hashes.DEMO_NAME, profile)
@@ -103,6 +103,6 @@ def test_demo_model_every_level(profile, level):
 
 @demo
 @pytest.mark.parametrize("threads, chunk", [(1, 512), (3, 7), (5, 64), (2, 1)])
-@pytest.mark.parametrize("profile", hashes.PROFILES)
+@pytest.mark.parametrize("profile", hashes.profiles_of_demo())
 def test_demo_model_threads_and_chunks(profile, threads, chunk):
     assert hash_of_demo(profile, "auto", threads, chunk) == committed(hashes.DEMO_NAME, profile)

@@ -39,7 +39,7 @@ def test_plain_loops(profile, name, level, hostile):
 
 
 @pytest.mark.skipif(not nepit.DEMO.exists(), reason="./run demo gets the demo model")
-@pytest.mark.parametrize("profile", hashes.PROFILES)
+@pytest.mark.parametrize("profile", hashes.profiles_of_demo())
 def test_demo_model(profile, hostile):
     found = hashes.hash_of_demo(profile, env=hostile)
     assert found == hashes.committed(hashes.DEMO_NAME, profile)
