@@ -108,6 +108,7 @@ static bool print_info(struct cli *cli, const char *fingerprint)
         {"kv_bytes_per_token", "key/value per token", NULL, info->kv_bytes_per_token, true, false},
         {"kv_bytes", "key/value, full", NULL, kv_bytes, true, false},
         {"profile", "profile", info->profile, 0, false, false},
+        {"weights_rounded", "rounded to bf16", NULL, info->weights_rounded, false, true},
         {"numerics", "numerics", np_numerics(), 0, false, false},
         {"cpu", "instruction set", info->cpu, 0, false, false},
         {"cpu_reason", "chosen because", info->cpu_reason, 0, false, false},

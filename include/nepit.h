@@ -100,11 +100,13 @@ NP_API const char *np_numerics(void);
 typedef struct np_model np_model;
 
 typedef struct np_model_options {
-    const char *profile; /* NULL or "f32"; "bf16", "int16" */
-    const char *cpu;     /* the level to use: "ref", "avx2", "avx512", "avx512bf16" or "neon". NULL
+    /* How linear layers compute (docs/NUMERICS.md): NULL or "f32", for any file; "bf16", for files
+     * without quantised matrices; "int16", for files with some. */
+    const char *profile;
+    const char *cpu;   /* the level to use: "ref", "avx2", "avx512", "avx512bf16" or "neon". NULL
                         or "auto": what the environment variable NEPIT_CPU says, else the highest
                         this CPU has */
-    int n_threads;       /* threads used for packing; 0 = one per core */
+    int n_threads;     /* threads used for packing; 0 = one per core */
     size_t max_memory; /* bytes of weights allowed; 0 = no limit; above: NP_ELIMIT before loading */
     void (*progress)(void *user, size_t done, size_t total); /* tensors packed; may be NULL */
     void *progress_user;
@@ -112,9 +114,9 @@ typedef struct np_model_options {
 
 /* Opens `path`: a .gguf file, or a folder with config.json and *.safetensors (or one such file's
  * folder). The file is read and packed, then closed. out: owned by the caller, ended by
- * np_model_close. Errors: NP_EINPUT (an option), NP_EIO, NP_EFORMAT (with byte offset),
- * NP_EUNSUPPORTED (names the key, type or rule; a level that this CPU lacks), NP_ELIMIT,
- * NP_ENUMERIC (a weight is not finite; names the tensor), NP_ENOMEM. */
+ * np_model_close. Errors: NP_EINPUT (an option, or a profile that is not for this file), NP_EIO,
+ * NP_EFORMAT (with byte offset), NP_EUNSUPPORTED (names the key, type or rule; a level that this
+ * CPU lacks), NP_ELIMIT, NP_ENUMERIC (a weight is not finite; names the tensor), NP_ENOMEM. */
 NP_API np_status np_model_open(const char *path, const np_model_options *options, np_model **out,
                                np_error *err);
 
@@ -130,17 +132,18 @@ typedef struct np_info {
     const char
         *weight_types;     /* "Q4_1 x 210, Q8_0 x 1, F32 x 61": stored types and how many tensors */
     const char *tokenizer; /* "byte-level BPE, splitting rule smollm", or "none" */
-    const char *profile;   /* "f32" */
+    const char *profile;   /* "f32", "bf16" or "int16" */
     const char *cpu;       /* level in use: "avx2" */
     const char *cpu_reason; /* why: "highest level this CPU has", "asked for", ... */
     int64_t n_parameters;
-    int64_t weight_bytes; /* resident, packed */
+    int64_t weight_bytes; /* resident: each type in its own width, matrices under bf16 in 16 bits */
     int64_t kv_bytes_per_token;
     int32_t n_vocab, n_layers, dim, n_heads, n_kv_heads, head_dim, ffn_dim;
     int32_t n_context;      /* the context that the model was trained for, tokens */
     int32_t bos_id, eos_id; /* -1 where there is none */
     int adds_bos, adds_eos; /* whether its tokenizer adds them by default */
     int has_tokenizer, has_chat_template, head_tied;
+    int weights_rounded; /* profile bf16, and some matrix of the file is F16 or F32 */
 } np_info;
 
 NP_API np_info np_model_info(const np_model *model);

@@ -201,7 +201,8 @@ np_info np_model_info(const np_model *model)
                      .adds_eos = tokenizer && tokenizer_adds_eos(tokenizer),
                      .has_tokenizer = tokenizer != NULL,
                      .has_chat_template = model->has_chat_template,
-                     .head_tied = config->head_tied};
+                     .head_tied = config->head_tied,
+                     .weights_rounded = model->model->rounded};
 }
 
 np_status np_engine_open(np_model *model, const np_engine_options *options, np_engine **out,

@@ -159,6 +159,7 @@ static np_status load_matrix(struct loader *loader, np_error *err)
 {
     struct matrix *matrix = loader->matrix;
     *matrix = matrix_of(loader);
+    loader->model->rounded |= matrix->dtype != loader->tensor->dtype;
     matrix->panels = loader->model->panels + loader->used_bytes;
     loader->used_bytes += matrix_bytes(matrix->dtype, matrix->N, matrix->K);
     memset(loader->errors, 0, (size_t)loader->n_loaders * sizeof *loader->errors);

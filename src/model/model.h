@@ -62,6 +62,7 @@ struct model {
     float *inv_freq;              /* [head_dim/2] */
     const struct kernels *kernels;
     enum profile profile;
+    bool rounded;       /* profile bf16, and some matrix is stored in another type */
     struct arena arena; /* all vectors */
     uint8_t *panels;    /* of all matrices */
     uint64_t panel_bytes, n_parameters, weight_bytes;

@@ -63,7 +63,7 @@ def test_the_example_of_the_help_is_understood(word):
         (["score", "--max-memory", "1e300", "y"], "a size such as"),
         (["score", "--json=1", "x"], "takes no value"),
         (["score", "-m"], "a value is missing"),
-        (["score", "--profile", "bf16", "x"], "one of these is expected: f32: bf16 (--profile)"),
+        (["score", "--profile", "f16", "x"], "one of these is expected: f32, bf16, int16: f16"),
         (["score", "--cpu", "sse9", "x"], "sse9 (--cpu)"),
         (["score", "--condition", "eos", "x"], "one of these is expected: bos, none"),
         (["score", "--unit", "bans", "x"], "one of these is expected: nats, bits"),
@@ -198,6 +198,39 @@ def test_info_names_what_the_file_holds():
     table = nepit("info").text
     assert "architecture          llama\n" in table
     assert all(len(line) <= 80 for line in table.splitlines() if not line.startswith("model "))
+
+
+def test_info_names_the_profile_and_what_it_does_to_the_weights():
+    wide = nepit("info", "--json").json
+    narrow = nepit("info", "--json", "--profile", "bf16").json
+    assert (wide["profile"], wide["weights_rounded"]) == ("f32", False)
+    assert (narrow["profile"], narrow["weights_rounded"]) == ("bf16", True)
+    assert narrow["weight_types"] == wide["weight_types"]  # as stored
+    assert 0.5 < narrow["weight_bytes"] / wide["weight_bytes"] < 0.55
+    table = nepit("info", "--profile", "bf16").text
+    assert "profile               bf16\nrounded to bf16       yes\n" in table
+    assert "rounded to bf16       no\n" in nepit("info").text
+    bf16 = nepit("info", "--json", "--profile", "bf16", "-m", NO_TOKENIZER).json
+    assert bf16["weight_types"].startswith("BF16") and not bf16["weights_rounded"]
+
+
+def test_quantised_weights_stay_as_wide_as_in_the_file():
+    path = MODELS / "llama-mixed.gguf"
+    info = nepit("info", "--json", "--profile", "int16", "-m", path).json
+    assert (info["profile"], info["weights_rounded"]) == ("int16", False)
+    assert info["weight_bytes"] < 1.4 * path.stat().st_size  # 96 rows are padded to 128
+
+
+@pytest.mark.parametrize(
+    "profile, model, why",
+    [
+        ("int16", LLAMA, "this file has none (use f32 or bf16) (profile)"),
+        ("bf16", MODELS / "llama-mixed.gguf", "(use f32 or int16) (profile)"),
+    ],
+)
+def test_a_profile_that_is_not_for_the_file_is_refused(profile, model, why):
+    for command in (["info"], ["score", "--ids", "1 2"], ["tokenize", "--ids", "1 2"]):
+        assert why in refused(*command, "--profile", profile, "-m", model, status=3)
 
 
 def test_timing_is_one_json_line_on_standard_error():
