@@ -88,14 +88,15 @@ COMPARISONS = {
         ("nepit int16, Q4_1", "nepit f32, Q4_1"),
     ],
 }
-# theirs: (largest rms, largest difference) in nats, None: no limit
+# theirs: (largest rms, largest difference) in nats, None: no limit. On random ids transformers and
+# vLLM in bfloat16 are 0.08 rms from float64 of the same weights, llama.cpp on Q4_1 blocks 0.2.
 AGREEMENT = {
     "transformers f32": (None, 1e-3),
     "vllm f32": (None, 1e-3),
     "llama.cpp f32": (None, 2e-2),
-    "transformers bf16": (0.1, None),
-    "vllm bf16": (0.1, None),
-    "llama.cpp bf16": (0.1, None),
+    "transformers bf16": (0.15, None),
+    "vllm bf16": (0.15, None),
+    "llama.cpp bf16": (0.15, None),
     "llama.cpp Q4_1": (0.3, None),
     "nepit f32, Q4_1": (2e-3, None),
 }
