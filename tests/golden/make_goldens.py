@@ -5,9 +5,9 @@
 
 Each file holds ids (PCG64 seed 7), the float64 oracle's log-probabilities of the true tokens and
 of some candidates, the same from transformers in float64 and float32, and how far transformers'
-float32 pass (with a float64 softmax) lies from the oracle over all cells of all rows: the
-accuracy that nepit has to reach. Of a folder with bf16 weights the bfloat16 pass too. It fails if the oracle and transformers float64 differ by more
-than 1e-11 in any cell.
+float32 pass (with a float64 softmax) lies from the oracle over all cells of all rows: the accuracy
+that nepit has to reach. Of a folder with bf16 weights the bfloat16 pass too. It fails if the
+oracle and transformers float64 differ by more than 1e-11 in any cell.
 """
 
 import argparse
