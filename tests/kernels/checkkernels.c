@@ -13,7 +13,7 @@
 
 /* The hash of what kernels_ref.c answers to all questions here: it names this numeric version
  * (docs/NUMERICS.md), whichever compiler built it. */
-#define ANSWERS 0xf40cd646790a2ff7u
+#define ANSWERS 0x7b7d012112baf208u
 
 static void check_softmax(const struct kernels *k)
 {
