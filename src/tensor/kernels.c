@@ -1,7 +1,7 @@
 /*
  * kernels.c - which table of kernels runs. A level that was not built falls back to the one below
- * it, which gives the same bits; so does a level whose instruction is found to add in another order,
- * to a table without it.
+ * it, which gives the same bits; a level whose instruction is found to add in another order, to a
+ * table without it.
  */
 #include "tensor/levels.h"
 

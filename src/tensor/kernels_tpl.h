@@ -8,7 +8,8 @@
  *   DIRECT_TILES     tiles side by side of one or two rows that read quantised weights themselves
  *   LEVEL, LEVEL_NAME, LEVEL_TABLE
  *
- * Products of matrices stand in tiles_tpl.h, panels_tpl.h and int16_tpl.h. Lanes hold different outputs, so each output's sum is
+ * Products of matrices stand in tiles_tpl.h, panels_tpl.h and int16_tpl.h; bf16_tpl.h adds to this
+ * file where pairs of bf16 can be multiplied. Lanes hold different outputs, so each output's sum is
  * the one of kernels_ref.c.
  */
 #include "tensor/int16_tpl.h"

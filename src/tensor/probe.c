@@ -1,10 +1,10 @@
 /*
  * probe.c - does an instruction that multiplies pairs of bf16 add in the order of DOT?
  *
- * The makers' definitions say so, but leave room: Arm's first cores add the two products before the
- * sum, rounded to odd. So it is asked, with values close enough to each other that another order, or
- * another rounding, shows in the last bit, and with sums so small that an instruction which flushed
- * more than subnormals would show.
+ * Intel's definition of VDPBF16PS says so, but instructions of this kind differ: Arm's BFDOT adds
+ * the two products first, rounded to odd. So it is asked, with values close enough to each other
+ * that another order, or another rounding, shows in the last bit, and with sums so small that an
+ * instruction which flushed more than subnormals would show.
  */
 #include "tensor/bits.h"
 #include "tensor/levels.h"
