@@ -20,7 +20,7 @@ import nepit
 
 HERE = pathlib.Path(__file__).parent
 BITS = HERE / "bits.json"
-PROFILES = ("f32",)
+PROFILES = ("f32", "bf16", "int16")
 LEVELS = ("ref", "avx2", "avx512", "avx512bf16", "neon")
 NAMES = sorted(path.name for path in nepit.MODELS.iterdir())
 QUANTISED = tuple(name for name in NAMES if "mixed" in name)
