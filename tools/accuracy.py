@@ -1,11 +1,12 @@
 """How far nepit, transformers and llama.cpp are from float64, on real text: fills docs/ACCURACY.md.
 
     .venv/bin/python tools/accuracy.py [--transformers-python P] [--llama-python P] [--model M]
-                                       [--write]
+                                       [--scored N] [--write]
 
 The text is tools/corpus.py's sample (14 languages, code, XML), the first ids of each, about 5,500
-scored tokens. A peer that is not installed (bench/peers/setup.sh) leaves its rows of the table
-out.
+scored tokens. Every engine is compared with float64 of the weights that it was given: those of the
+file, or those rounded to bf16 (a folder that bench/peers/peer_weights.py writes into .cache/peers).
+A peer that is not installed (bench/peers/setup.sh) leaves its rows of the table out.
 """
 
 import argparse
@@ -22,17 +23,19 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "bench" / "peers")]
-from peer_weights import write_gguf  # noqa: E402
+import peer_weights  # noqa: E402
 from peer import Peer, interpreter  # noqa: E402
 from tools import corpus, oracle  # noqa: E402
 
 MODEL = ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 COMMAND = os.environ.get("NEPIT", str(ROOT / os.environ.get("NEPIT_BUILD", "build") / "nepit"))
 CACHE = ROOT / ".cache" / "oracle"
+WEIGHTS = ROOT / ".cache" / "peers"
 PAGE = ROOT / "docs" / "ACCURACY.md"
 BEGIN, END = "<!-- table: made by tools/accuracy.py --write -->", "<!-- end of the table -->"
 N_SCORED = 5500
 BYTES_EACH = 3000
+FILE, ROUNDED = "the file's", "rounded to bf16"
 
 
 def nepit(word, model, *arguments, text=None):
@@ -42,12 +45,12 @@ def nepit(word, model, *arguments, text=None):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def documents(model):
-    """[(name, ids)]: the same number of ids of every text, N_SCORED scored ones in all."""
+def documents(model, n_scored=N_SCORED):
+    """[(name, ids)]: the same number of ids of every text, about n_scored scored ones in all."""
     texts = corpus.sample(BYTES_EACH)
     if not texts:
         return []
-    each = -(-N_SCORED // len(texts)) + 1
+    each = -(-n_scored // len(texts)) + 1
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "text"
         result = []
@@ -62,7 +65,9 @@ def true_of_oracle(model, sequences):
     """float64 log-probabilities of all true tokens, kept in .cache under the hash of all they
     depend on."""
     key = hashlib.sha256(json.dumps(sequences).encode())
-    for path in [pathlib.Path(model), *sorted((ROOT / "tools" / "oracle").glob("*.py"))]:
+    model = pathlib.Path(model)
+    files = sorted(model.iterdir()) if model.is_dir() else [model]
+    for path in [*files, *sorted((ROOT / "tools" / "oracle").glob("*.py"))]:
         key.update(path.read_bytes())
     kept = CACHE / f"{key.hexdigest()[:32]}.npy"
     if not kept.exists():
@@ -87,27 +92,52 @@ def gap(values, exact):
     return float(np.sqrt(np.mean(difference**2))), float(np.abs(difference).max())
 
 
-def peer_rows(args, sequences):
-    """Yields (label, values) of every peer that is here."""
+def rewritten(model, ending, width):
+    """A GGUF file's weights in f32 or bf16, in .cache, where bench/peers/run.py has them too."""
+    path = WEIGHTS / f"{pathlib.Path(model).stem}.{ending}"
+    if not path.exists():
+        peer_weights.write(model, path, width)
+    return path
+
+
+def transformers_rows(args, bf16, sequences):
+    """Yields (label, weights, values)."""
     python = interpreter("transformers", args.transformers_python)
-    if python:
-        with Peer(python, "transformers_peer.py", args.model, "--dtype", "float32") as peer:
-            for softmax, label in (
-                ("float64", "with a float64 softmax"),
-                ("own", "with its own log_softmax"),
-            ):
-                yield f"{peer.name}, {label}", true_of_peer(peer, sequences, softmax)
+    if not python:
+        return
+    softmaxes = [("float64", "with a float64 softmax"), ("own", "with its own log_softmax")]
+    for path, weights, dtype in (
+        (args.model, FILE, "float32"),
+        *([(bf16, ROUNDED, "bfloat16")] if bf16 else []),
+    ):
+        with Peer(python, "transformers_peer.py", path, "--dtype", dtype) as peer:
+            for softmax, label in softmaxes:
+                yield f"{peer.name}, {label}", weights, true_of_peer(peer, sequences, softmax)
+
+
+def llama_rows(args, sequences):
     python = interpreter("llama", args.llama_python)
-    if python:
-        wide = CACHE.parent / (pathlib.Path(args.model).stem + ".F32.gguf")
-        if not wide.exists():
-            write_gguf(args.model, wide)
-        for path, label in (
-            (wide, "weights expanded to float32"),
-            (args.model, "the file as it is"),
-        ):
-            with Peer(python, "llama_peer.py", path) as peer:
-                yield f"{peer.name}, {label}", true_of_peer(peer, sequences, "float64")
+    if not python:
+        return
+    for path, label in (
+        (rewritten(args.model, "f32.gguf", "f32"), "weights expanded to float32"),
+        (args.model, "the file as it is"),
+    ):
+        with Peer(python, "llama_peer.py", path) as peer:
+            yield f"{peer.name}, {label}", FILE, true_of_peer(peer, sequences, "float64")
+
+
+def nepit_rows(args, bf16, sequences):
+    """One of every profile that suits the file, and of bf16 on the rounded weights."""
+    info = nepit("info", args.model, "--json")[0]
+    name = f"**nepit {info['version']}**, numeric version {info['numerics']}"
+    quantised = "Q" in info["weight_types"]
+    for profile in ("f32", "int16") if quantised else ("f32",):
+        values = true_of_nepit(args.model, sequences, "--profile", profile)
+        yield f"{name}, profile {profile}", FILE, values
+    if bf16:
+        values = true_of_nepit(bf16, sequences, "--profile", "bf16")
+        yield f"{name}, profile bf16", ROUNDED, values
 
 
 def true_of_peer(peer, sequences, softmax):
@@ -122,17 +152,23 @@ def cpu_name():
 
 def table(args, docs):
     sequences = [ids for _, ids in docs]
-    exact = true_of_oracle(args.model, sequences)
-    info = nepit("info", args.model, "--json")[0]
-    name = f"**nepit {info['version']}**, numeric version {info['numerics']}"
-    rows = [(name, *gap(true_of_nepit(args.model, sequences), exact))]
-    rows += [(label, *gap(values, exact)) for label, values in peer_rows(args, sequences)]
+    is_gguf = pathlib.Path(args.model).suffix == ".gguf"
+    bf16 = rewritten(args.model, "bf16", "bf16") if is_gguf else None
+    exact = {FILE: true_of_oracle(args.model, sequences)}
+    if bf16:
+        exact[ROUNDED] = true_of_oracle(bf16, sequences)
+    found = [
+        *nepit_rows(args, bf16, sequences),
+        *transformers_rows(args, bf16, sequences),
+        *llama_rows(args, sequences),
+    ]
+    rows = [(label, weights, *gap(values, exact[weights])) for label, weights, values in found]
     texts = " ".join(name for name, _ in docs)
-    lines = ["| engine | rms | max |", "|---|---|---|"]
-    lines += [f"| {label} | {rms:.1e} | {worst:.1e} |" for label, rms, worst in rows]
+    lines = ["| engine | weights | rms | max |", "|---|---|---|---|"]
+    lines += [f"| {label} | {on} | {rms:.1e} | {worst:.1e} |" for label, on, rms, worst in rows]
     lines += [
         "",
-        f"{pathlib.Path(args.model).name}, {len(exact)} scored tokens of {len(docs)} texts "
+        f"{pathlib.Path(args.model).name}, {len(exact[FILE])} scored tokens of {len(docs)} texts "
         f"({texts}); "
         f"{cpu_name()}, {datetime.date.today()}.",
     ]
@@ -144,9 +180,10 @@ def main():
     parser.add_argument("--model", default=str(MODEL))
     parser.add_argument("--transformers-python", help="interpreter that has transformers and torch")
     parser.add_argument("--llama-python", help="interpreter that has llama_cpp")
+    parser.add_argument("--scored", type=int, default=N_SCORED, help="scored tokens, about")
     parser.add_argument("--write", action="store_true", help="put the table into docs/ACCURACY.md")
     args = parser.parse_args()
-    docs = documents(args.model)
+    docs = documents(args.model, args.scored)
     if not docs:
         raise SystemExit("accuracy: no text: tools/corpus.py could fetch none")
     made = table(args, docs)
