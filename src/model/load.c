@@ -42,7 +42,7 @@ static uint64_t bytes_of(enum dtype dtype, uint64_t n_elements)
     return n_elements / dtype_infos[dtype].block_elements * dtype_infos[dtype].block_bytes;
 }
 
-/* n stored weights as f32, each of them finite; `first` is the number of the first in its tensor. */
+/* n stored weights as f32, each of them finite; `first`: the number of the first in its tensor. */
 static np_status expand(const struct tensor *tensor, const void *stored, uint64_t first, size_t n,
                         float *out, np_error *err)
 {

@@ -6,8 +6,8 @@
  *   weights   per cell   [16 pairs][16 columns] u32, d [16], m [16], expanded from the panel by
  *                        blocks of 64 k
  *
- * Float totals live in y and not in registers: those are needed for the integer sums. A type without
- * a minimum has m = 0, which changes no total: none is ever -0.
+ * Float totals live in y and not in registers: those are needed for the integer sums. A type
+ * without a minimum has m = 0, which changes no total: none is ever -0.
  */
 #include "tensor/panels_tpl.h"
 

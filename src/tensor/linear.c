@@ -7,7 +7,7 @@
  */
 #include "tensor/linear.h"
 
-/* Row blocks of a chunk, at most: its operand of a block of K and its sums of a panel stay in L2. */
+/* Row blocks of a chunk, at most: its operand of a block of K and sums of a panel stay in L2. */
 #define CHUNK_BLOCKS 22
 #define TILES (PANEL / TILE)
 

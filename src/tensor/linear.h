@@ -8,8 +8,8 @@
 #include "tensor/kernels.h"
 
 /* W [N, K] as ceil(N/64) panels one after another, stored as `dtype`, computed with as `profile`;
- * bias [N] or NULL. Owns nothing: whoever makes one points it to matrix_bytes() zeroed bytes, 64-byte
- * aligned. N = 0: no matrix. */
+ * bias [N] or NULL. Owns nothing: whoever makes one points it to matrix_bytes() zeroed bytes,
+ * 64-byte aligned. N = 0: no matrix. */
 struct matrix {
     enum dtype dtype;
     enum profile profile;
@@ -32,8 +32,8 @@ static inline const void *matrix_panel(const struct matrix *matrix, size_t panel
     return matrix->panels + panel * panel_bytes(matrix->dtype, matrix->K);
 }
 
-/* y[r][n] = x[r] . W[n] + bias[n] for n_matrices matrices of one K, whose outputs stand side by side in
- * y [n_rows][sum of N]. operand: scratch of n_rows * K floats. */
+/* y[r][n] = x[r] . W[n] + bias[n] for n_matrices matrices of one K, whose outputs stand side by
+ * side in y [n_rows][sum of N]. operand: scratch of n_rows * K floats. */
 void linear(struct pool *pool, const struct kernels *kernels, const struct matrix *matrices,
             size_t n_matrices, size_t n_rows, const float *x, size_t ldx, float *operand, float *y,
             size_t ldy);

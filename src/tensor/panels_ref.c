@@ -49,7 +49,7 @@ void ref_gemm_f32(const struct gemm *g)
         }
 }
 
-/* ---- int16: a group's operand is 32 integers in the place of 16 floats, then s and h ---------- */
+/* ---- int16: a group's operand is 32 integers in the place of 16 floats, then s and h --------- */
 
 struct group16 {
     int16_t i[CELL];

@@ -210,18 +210,19 @@ typedef void direct_fn(const struct cell_steps *step, const uint8_t *panel, size
 /* clang-format on */
 
 #define DIRECT_FNS(R, T) DIRECT_FNS_OF(R, T)
-#define DIRECT_FNS_OF(R, T)                                                              \
-    DEFINE_DIRECT(Q4_0, R, T)                                                            \
-    DEFINE_DIRECT(Q4_1, R, T)                                                            \
-    DEFINE_DIRECT(Q5_0, R, T)                                                            \
-    DEFINE_DIRECT(Q5_1, R, T)                                                            \
-    DEFINE_DIRECT(Q8_0, R, T)                                                            \
-    DEFINE_DIRECT(F16, R, T)                                                             \
-        DEFINE_DIRECT(BF16, R, T) static direct_fn *const direct_##R##x##T[DT_COUNT] = { \
-            [DT_Q4_0] = direct_Q4_0_##R##x##T, [DT_Q4_1] = direct_Q4_1_##R##x##T,        \
-            [DT_Q5_0] = direct_Q5_0_##R##x##T, [DT_Q5_1] = direct_Q5_1_##R##x##T,        \
-            [DT_Q8_0] = direct_Q8_0_##R##x##T, [DT_F16] = direct_F16_##R##x##T,          \
-            [DT_BF16] = direct_BF16_##R##x##T};
+#define DIRECT_FNS_OF(R, T)                                                   \
+    DEFINE_DIRECT(Q4_0, R, T)                                                 \
+    DEFINE_DIRECT(Q4_1, R, T)                                                 \
+    DEFINE_DIRECT(Q5_0, R, T)                                                 \
+    DEFINE_DIRECT(Q5_1, R, T)                                                 \
+    DEFINE_DIRECT(Q8_0, R, T)                                                 \
+    DEFINE_DIRECT(F16, R, T)                                                  \
+    DEFINE_DIRECT(BF16, R, T)                                                 \
+    static direct_fn *const direct_##R##x##T[DT_COUNT] = {                    \
+        [DT_Q4_0] = direct_Q4_0_##R##x##T, [DT_Q4_1] = direct_Q4_1_##R##x##T, \
+        [DT_Q5_0] = direct_Q5_0_##R##x##T, [DT_Q5_1] = direct_Q5_1_##R##x##T, \
+        [DT_Q8_0] = direct_Q8_0_##R##x##T, [DT_F16] = direct_F16_##R##x##T,   \
+        [DT_BF16] = direct_BF16_##R##x##T};
 DIRECT_FNS(1, 1)
 DIRECT_FNS(2, 1)
 DIRECT_FNS(1, DIRECT_TILES)
