@@ -1,12 +1,13 @@
 """How far nepit, transformers and llama.cpp are from float64, on real text: fills docs/ACCURACY.md.
 
     .venv/bin/python tools/accuracy.py [--transformers-python P] [--llama-python P] [--model M]
-                                       [--scored N] [--write]
+                                       [--write]
 
 The text is tools/corpus.py's sample (14 languages, code, XML), the first ids of each, about 5,500
 scored tokens. Every engine is compared with float64 of the weights that it was given: those of the
-file, or those rounded to bf16 (a folder that bench/peers/peer_weights.py writes into .cache/peers).
-A peer that is not installed (bench/peers/setup.sh) leaves its rows of the table out.
+file, or those rounded to bf16 (a folder that bench/peers/peer_weights.py writes into .cache/peers;
+of each text the first N_BF16 tokens, for frameworks are slow in bf16 on CPUs without it). A peer
+that is not installed (bench/peers/setup.sh) leaves its rows of the table out.
 """
 
 import argparse
@@ -35,6 +36,7 @@ PAGE = ROOT / "docs" / "ACCURACY.md"
 BEGIN, END = "<!-- table: made by tools/accuracy.py --write -->", "<!-- end of the table -->"
 N_SCORED = 5500
 BYTES_EACH = 3000
+N_BF16 = 100
 FILE, ROUNDED = "the file's", "rounded to bf16"
 
 
@@ -45,12 +47,12 @@ def nepit(word, model, *arguments, text=None):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def documents(model, n_scored=N_SCORED):
-    """[(name, ids)]: the same number of ids of every text, about n_scored scored ones in all."""
+def documents(model):
+    """[(name, ids)]: the same number of ids of every text, N_SCORED scored ones in all."""
     texts = corpus.sample(BYTES_EACH)
     if not texts:
         return []
-    each = -(-n_scored // len(texts)) + 1
+    each = -(-N_SCORED // len(texts)) + 1
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "text"
         result = []
@@ -59,6 +61,11 @@ def documents(model, n_scored=N_SCORED):
             ids = nepit("tokenize", model, "-f", str(path), "--json")[0]["token_ids"]
             result.append((name, ids[:each]))
     return result
+
+
+def beginnings(sequences):
+    """What is scored on weights rounded to bf16."""
+    return [ids[: N_BF16 + 1] for ids in sequences]
 
 
 def true_of_oracle(model, sequences):
@@ -106,13 +113,13 @@ def transformers_rows(args, bf16, sequences):
     if not python:
         return
     softmaxes = [("float64", "with a float64 softmax"), ("own", "with its own log_softmax")]
-    for path, weights, dtype in (
-        (args.model, FILE, "float32"),
-        *([(bf16, ROUNDED, "bfloat16")] if bf16 else []),
-    ):
+    passes = [(args.model, FILE, "float32", sequences)]
+    if bf16:
+        passes.append((bf16, ROUNDED, "bfloat16", beginnings(sequences)))
+    for path, weights, dtype, asked in passes:
         with Peer(python, "transformers_peer.py", path, "--dtype", dtype) as peer:
             for softmax, label in softmaxes:
-                yield f"{peer.name}, {label}", weights, true_of_peer(peer, sequences, softmax)
+                yield f"{peer.name}, {label}", weights, true_of_peer(peer, asked, softmax)
 
 
 def llama_rows(args, sequences):
@@ -136,7 +143,7 @@ def nepit_rows(args, bf16, sequences):
         values = true_of_nepit(args.model, sequences, "--profile", profile)
         yield f"{name}, profile {profile}", FILE, values
     if bf16:
-        values = true_of_nepit(bf16, sequences, "--profile", "bf16")
+        values = true_of_nepit(bf16, beginnings(sequences), "--profile", "bf16")
         yield f"{name}, profile bf16", ROUNDED, values
 
 
@@ -156,7 +163,7 @@ def table(args, docs):
     bf16 = rewritten(args.model, "bf16", "bf16") if is_gguf else None
     exact = {FILE: true_of_oracle(args.model, sequences)}
     if bf16:
-        exact[ROUNDED] = true_of_oracle(bf16, sequences)
+        exact[ROUNDED] = true_of_oracle(bf16, beginnings(sequences))
     found = [
         *nepit_rows(args, bf16, sequences),
         *transformers_rows(args, bf16, sequences),
@@ -164,13 +171,13 @@ def table(args, docs):
     ]
     rows = [(label, weights, *gap(values, exact[weights])) for label, weights, values in found]
     texts = " ".join(name for name, _ in docs)
+    rounded = f", of the rounded weights the first {len(exact[ROUNDED])}" if bf16 else ""
     lines = ["| engine | weights | rms | max |", "|---|---|---|---|"]
     lines += [f"| {label} | {on} | {rms:.1e} | {worst:.1e} |" for label, on, rms, worst in rows]
     lines += [
         "",
         f"{pathlib.Path(args.model).name}, {len(exact[FILE])} scored tokens of {len(docs)} texts "
-        f"({texts}); "
-        f"{cpu_name()}, {datetime.date.today()}.",
+        f"({texts}){rounded}; {cpu_name()}, {datetime.date.today()}.",
     ]
     return "\n".join(lines)
 
@@ -180,10 +187,9 @@ def main():
     parser.add_argument("--model", default=str(MODEL))
     parser.add_argument("--transformers-python", help="interpreter that has transformers and torch")
     parser.add_argument("--llama-python", help="interpreter that has llama_cpp")
-    parser.add_argument("--scored", type=int, default=N_SCORED, help="scored tokens, about")
     parser.add_argument("--write", action="store_true", help="put the table into docs/ACCURACY.md")
     args = parser.parse_args()
-    docs = documents(args.model, args.scored)
+    docs = documents(args.model)
     if not docs:
         raise SystemExit("accuracy: no text: tools/corpus.py could fetch none")
     made = table(args, docs)
