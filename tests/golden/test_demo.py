@@ -46,7 +46,7 @@ def test_int16_agreement(sequences):
     assert rms <= RMS_INT16 and worst <= MAX_INT16
 
 
-def test_bf16_is_half_as_far_as_transformers_bfloat16(sequences):
+def test_bf16_is_half_as_far_as_transformers_bfloat16(sequences):  # C046
     """On the weights rounded to bf16."""
     beginnings = accuracy.beginnings(sequences)
     model = accuracy.rewritten(nepit.DEMO, "bf16", "bf16")
