@@ -2,10 +2,10 @@
  * kernels_tpl.h - the bodies of the kernels, written once over the vocabulary of vec_<isa>.h and
  * compiled by isa/kernels_<isa>.c, which defines before it includes this file:
  *
- *   WIDE_TILES(X), INT16_WIDE_TILES(X)
+ *   WIDE_TILES(X), INT16_WIDE_TILES(X), DIRECT_WIDE_TILES(X)
  *                    X(rows, tiles) for the numbers of rows that take several tiles side by side,
- *                    so that their sums hide the latency of fma and still fit the registers
- *   DIRECT_TILES     tiles side by side of one or two rows that read quantised weights themselves
+ *                    so that their sums hide the latency of fma and still fit the registers: of
+ *                    f32, of int16, and of up to 4 rows that read stored weights themselves
  *   LEVEL, LEVEL_NAME, LEVEL_TABLE
  *
  * Products of matrices stand in tiles_tpl.h, panels_tpl.h and int16_tpl.h; bf16_tpl.h adds to this

@@ -8,7 +8,7 @@
 #include "tensor/linear.h"
 
 /* Row blocks of a chunk, at most: its operand of a block of K and sums of a panel stay in L2. */
-#define CHUNK_BLOCKS 22
+#define CHUNK_BLOCKS 16
 #define TILES (PANEL / TILE)
 
 static size_t n_panels(size_t N)

@@ -2,12 +2,12 @@
  * panels_tpl.h - linear layers in f32 over every stored type (panels.h has their layouts).
  *
  * Weights that are not f32 are expanded block by block into 16 KB that stay in L1 while the rows
- * pass; one or two rows take them straight from the panel instead, in registers.
+ * pass; up to four rows take them straight from the panel instead, in registers.
  */
 #include "tensor/bits.h"
 #include "tensor/tiles_tpl.h"
 
-#define DIRECT_ROWS 2
+#define DIRECT_ROWS 4
 #define DIRECT_AHEAD 4096 /* bytes */
 
 /* ---- stored types ---------------------------------------------------------------------------- */
@@ -167,7 +167,7 @@ WIDE_TYPES(DEFINE_WIDEN)
 #define EXPAND_ROW(type, bytes) [DT_##type] = expand_##type,
 static expand_fn *const expand_fns[DT_COUNT] = {QUANTISED_TYPES(EXPAND_ROW) WIDE_TYPES(EXPAND_ROW)};
 
-/* ---- one or two rows, weights straight from the panel ---------------------------------------- */
+/* ---- up to four rows, weights straight from the panel ---------------------------------------- */
 
 /* Bytes from a cell to the next tile's, to the next 32 k, to the next 64 k. */
 struct cell_steps {
@@ -225,11 +225,17 @@ typedef void direct_fn(const struct cell_steps *step, const uint8_t *panel, size
         [DT_BF16] = direct_BF16_##R##x##T};
 DIRECT_FNS(1, 1)
 DIRECT_FNS(2, 1)
-DIRECT_FNS(1, DIRECT_TILES)
-DIRECT_FNS(2, DIRECT_TILES)
+DIRECT_FNS(3, 1)
+DIRECT_FNS(4, 1)
+DIRECT_WIDE_TILES(DIRECT_FNS)
 
-#define DIRECT_TABLE(R, T) DIRECT_TABLE_OF(R, T)
-#define DIRECT_TABLE_OF(R, T) direct_##R##x##T
+#define WIDE_DIRECT(R, T) [R] = {direct_##R##x##T, T},
+static direct_fn *const *const narrow_direct[DIRECT_ROWS + 1] = {NULL, direct_1x1, direct_2x1,
+                                                                 direct_3x1, direct_4x1};
+static const struct {
+    direct_fn *const *fns;
+    size_t n_tiles;
+} wide_direct[DIRECT_ROWS + 1] = {DIRECT_WIDE_TILES(WIDE_DIRECT)};
 
 static void gemm_direct(const struct gemm *g)
 {
@@ -238,12 +244,12 @@ static void gemm_direct(const struct gemm *g)
     struct cell_steps step = {wide ? 2 * bytes : bytes, wide ? bytes : PANEL / TILE * bytes,
                               2 * PANEL / TILE * bytes};
     const uint8_t *panel = (const uint8_t *)g->panel + g->tile * step.tile;
-    direct_fn *many =
-        (g->n_rows == 1 ? DIRECT_TABLE(1, DIRECT_TILES) : DIRECT_TABLE(2, DIRECT_TILES))[g->dtype];
-    direct_fn *one = (g->n_rows == 1 ? direct_1x1 : direct_2x1)[g->dtype];
+    direct_fn *one = narrow_direct[g->n_rows][g->dtype];
     size_t whole = g->n_cols / TILE, tile = 0, rest = g->n_cols % TILE;
-    for (; tile + DIRECT_TILES <= whole; tile += DIRECT_TILES)
-        many(&step, panel + tile * step.tile, g->K, g->operand, g->y + tile * TILE, g->ldy);
+    size_t n_tiles = wide_direct[g->n_rows].n_tiles;
+    for (; n_tiles && tile + n_tiles <= whole; tile += n_tiles)
+        wide_direct[g->n_rows].fns[g->dtype](&step, panel + tile * step.tile, g->K, g->operand,
+                                             g->y + tile * TILE, g->ldy);
     for (; tile < whole; tile++)
         one(&step, panel + tile * step.tile, g->K, g->operand, g->y + tile * TILE, g->ldy);
     if (!rest) return;

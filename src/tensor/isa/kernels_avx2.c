@@ -10,6 +10,6 @@
 #define LEVEL_TABLE kernels_avx2
 #define WIDE_TILES(X) X(1, 4) X(2, 2)
 #define INT16_WIDE_TILES(X) X(1, 2)
-#define DIRECT_TILES 2
+#define DIRECT_WIDE_TILES(X) X(1, 2) X(2, 2)
 
 #include "tensor/kernels_tpl.h"

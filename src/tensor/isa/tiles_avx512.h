@@ -5,4 +5,4 @@
  */
 #define WIDE_TILES(X) X(1, 4) X(2, 4) X(3, 4) X(4, 4) X(5, 4) X(6, 4)
 #define INT16_WIDE_TILES WIDE_TILES
-#define DIRECT_TILES 4
+#define DIRECT_WIDE_TILES(X) X(1, 4) X(2, 4) X(3, 2) X(4, 2)
