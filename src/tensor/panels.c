@@ -109,6 +109,19 @@ static size_t bf16_index(size_t K, size_t k, size_t c)
     return panel_index(K, k & ~(size_t)1, c / TILE * TILE) + c % TILE * 2 + k % 2;
 }
 
+/* n weights of a column, from a block of K on. */
+static void put_column32(uint8_t *to, const uint8_t *in, size_t n)
+{
+    for (size_t k = 0; k < n; k++) put32(to, k * TILE, get32(in, k));
+}
+/* after_even, after_odd: steps from an even k to the odd one, and on. */
+static void put_column16(uint8_t *to, const uint8_t *in, size_t n, size_t after_even,
+                         size_t after_odd)
+{
+    for (size_t k = 0, at = 0; k < n; at += k % 2 ? after_odd : after_even, k++)
+        put16(to, at, get16(in, k));
+}
+
 void panel_put(enum dtype dtype, void *panel, size_t K, size_t c, size_t k0, size_t n_k,
                const void *stored)
 {
@@ -116,14 +129,18 @@ void panel_put(enum dtype dtype, void *panel, size_t K, size_t c, size_t k0, siz
     if (dtype_has_cells(dtype)) {
         for (size_t k = k0; k < k0 + n_k; k += CELL, in += dtype_infos[dtype].block_bytes)
             put_cell(dtype, cell_of(dtype, panel, k, c), c % TILE, in);
-    } else if (dtype == DT_F32) {
-        float *to = panel;
-        for (size_t k = 0; k < n_k; k++)
-            memcpy(&to[panel_index(K, k0 + k, c)], in + 4 * k, sizeof *to);
-    } else {
-        for (size_t k = 0; k < n_k; k++)
-            put16(panel, dtype == DT_BF16 ? bf16_index(K, k0 + k, c) : panel_index(K, k0 + k, c),
-                  get16(in, k));
+        return;
+    }
+    size_t size = dtype_infos[dtype].block_bytes, n;
+    for (size_t k = k0; k < k0 + n_k; k += n, in += n * size) {
+        size_t left = k0 + n_k - k;
+        n = KBLOCK - k % KBLOCK < left ? KBLOCK - k % KBLOCK : left;
+        if (dtype == DT_F32)
+            put_column32((uint8_t *)panel + 4 * panel_index(K, k, c), in, n);
+        else if (dtype == DT_F16)
+            put_column16((uint8_t *)panel + 2 * panel_index(K, k, c), in, n, TILE, TILE);
+        else
+            put_column16((uint8_t *)panel + 2 * bf16_index(K, k, c), in, n, 1, 2 * TILE - 1);
     }
 }
 
