@@ -285,8 +285,10 @@ static void gemm_f32(const struct gemm *g)
         gemm_direct(g);
         return;
     }
-    _Alignas(64) float expanded[KBLOCK * PANEL];
-    struct block b = {.fns = &packed_fns,
+    _Alignas(64) float expanded[KBLOCK * PANEL]; /* in L1: nothing to fetch */
+    bool fetches = g->dtype == DT_F32, sharing = fetches && g->n_blocks >= SHARING_BLOCKS;
+    struct block b = {.fns = fetches && !sharing ? &fetching_fns : &packed_fns,
+                      .sharing = sharing,
                       .n_rows = g->n_rows,
                       .n_blocks = g->n_blocks,
                       .x = g->operand,

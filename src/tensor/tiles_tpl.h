@@ -11,8 +11,10 @@
 #include <math.h>
 #include <string.h>
 
-/* So many rows leave time to fetch the next tiles; fewer wait for memory anyway. */
-#define PREFETCH_ROWS 3
+/* Tiles that come next are fetched while one is in use: by its loop, line by line (fetching); or,
+ * where there are many row blocks, each fetches a share. One or two rows wait for memory anyway. */
+#define FETCH_ROWS 3
+#define SHARING_BLOCKS 6
 
 #define FOR_TILES_1(DO, ...) DO(0, __VA_ARGS__)
 #define FOR_TILES_2(DO, ...) FOR_TILES_1(DO, __VA_ARGS__) DO(1, __VA_ARGS__)
@@ -35,7 +37,7 @@ struct block {
     size_t x_row, x_deep; /* and + x_deep * its number of rows, in a packed operand */
     size_t stride, depth, n_cols, ldy;
     float *y;
-    bool first;
+    bool first, sharing; /* sharing: each row block fetches a part of the tiles that come next */
 };
 
 /* The rows of a row block times `tiles` tiles from w on, for a block of K. */
@@ -44,14 +46,19 @@ typedef void tile_fn(const struct block *b, const float *x, const float *w, floa
 /* clang-format off */
 #define packed_ROW 1
 #define packed_DEEP(R) (R)
+#define packed_FETCH false
+#define fetching_ROW 1
+#define fetching_DEEP(R) (R)
+#define fetching_FETCH true
 #define flat_ROW b->x_row
 #define flat_DEEP(R) 1
+#define flat_FETCH true
 
 #define SUM(t, r) v16 s##r##t = v_set(0);
 #define ROW_SUMS(r, T) FOR_TILES_##T(SUM, r)
 #define LOAD(t, k)                                                                               \
     v16 w##t = v_load(w + (t) * stride + (k) * TILE);                                            \
-    if (prefetch) __builtin_prefetch(w + ahead + (t) * stride + (k) * TILE);
+    if (fetch) __builtin_prefetch(w + ahead + (t) * stride + (k) * TILE);
 #define FMA(t, r) s##r##t = v_fma(xk, w##t, s##r##t);
 #define ROW_FMA(r, T)                                                                            \
     {                                                                                            \
@@ -75,7 +82,7 @@ typedef void tile_fn(const struct block *b, const float *x, const float *w, floa
     static void kind##_##R##x##T(const struct block *b, const float *x, const float *w,          \
                                  float *y, size_t ldy)                                           \
     {                                                                                            \
-        const bool prefetch = (R) >= PREFETCH_ROWS, first = b->first;                            \
+        const bool first = b->first, fetch = kind##_FETCH && (R) >= FETCH_ROWS;                  \
         const size_t stride = b->stride, depth = b->depth;                                       \
         const size_t ahead = (T) * stride, row = kind##_ROW, deep = kind##_DEEP(R);              \
         FOR_ROWS_##R(ROW_SUMS, T)                                                                \
@@ -102,12 +109,15 @@ typedef void tile_fn(const struct block *b, const float *x, const float *w, floa
     DEFINE_TILES(kind, 5, 1)                                                                     \
     DEFINE_TILES(kind, 6, 1)
 #define DEFINE_WIDE_PACKED(R, T) DEFINE_TILES(packed, R, T)
+#define DEFINE_WIDE_FETCHING(R, T) DEFINE_TILES(fetching, R, T)
 #define DEFINE_WIDE_FLAT(R, T) DEFINE_TILES(flat, R, T)
 /* clang-format on */
 
 DEFINE_NARROW(packed)
+DEFINE_NARROW(fetching)
 DEFINE_NARROW(flat)
 WIDE_TILES(DEFINE_WIDE_PACKED)
+WIDE_TILES(DEFINE_WIDE_FETCHING)
 WIDE_TILES(DEFINE_WIDE_FLAT)
 
 /* The functions of one kind by their number of rows; wide ones take n_tiles side by side. */
@@ -123,8 +133,10 @@ struct tile_fns {
         NULL, kind##_1x1, kind##_2x1, kind##_3x1, kind##_4x1, kind##_5x1, kind##_6x1 \
     }
 #define WIDE_PACKED(R, T) [R] = {packed_##R##x##T, T},
+#define WIDE_FETCHING(R, T) [R] = {fetching_##R##x##T, T},
 #define WIDE_FLAT(R, T) [R] = {flat_##R##x##T, T},
 static const struct tile_fns packed_fns = {NARROW(packed), {WIDE_TILES(WIDE_PACKED)}};
+static const struct tile_fns fetching_fns = {NARROW(fetching), {WIDE_TILES(WIDE_FETCHING)}};
 static const struct tile_fns flat_fns = {NARROW(flat), {WIDE_TILES(WIDE_FLAT)}};
 
 static size_t rows_of(const struct block *b, size_t i)
@@ -132,13 +144,23 @@ static size_t rows_of(const struct block *b, size_t i)
     return b->n_rows / b->n_blocks + (i < b->n_rows % b->n_blocks);
 }
 
+/* Fetches share i of n of the tiles that come next, so that each line is asked for once. */
+static void fetch_share(const float *next, size_t n_floats, size_t i, size_t n)
+{
+    size_t each = n_floats / TILE / n + 1;
+    for (size_t line = i * each; line < (i + 1) * each; line++)
+        __builtin_prefetch(next + line * TILE);
+}
+
 /* Tiles of w on the outside, so that one stays in L1 while the rows pass. */
 static void run_rows(const struct block *b, size_t tile, size_t n_tiles, float *y, size_t ldy)
 {
     const float *w = b->w + tile * b->stride, *x = b->x;
+    size_t fewer = b->n_rows / b->n_blocks, n_more = b->n_rows % b->n_blocks;
     for (size_t i = 0; i < b->n_blocks; i++) {
-        size_t rows = rows_of(b, i);
+        size_t rows = fewer + (i < n_more);
         tile_fn *fn = n_tiles > 1 ? b->fns->wide[rows].fn : b->fns->narrow[rows];
+        if (b->sharing) fetch_share(w + n_tiles * b->stride, n_tiles * b->stride, i, b->n_blocks);
         fn(b, x + b->x_deep * rows, w, y, ldy);
         x += rows * b->x_row;
         y += rows * ldy;
