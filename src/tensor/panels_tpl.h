@@ -8,7 +8,7 @@
 #include "tensor/tiles_tpl.h"
 
 #define DIRECT_ROWS 4
-#define DIRECT_AHEAD 4096 /* bytes */
+#define DIRECT_AHEAD 2 /* blocks of K */
 
 /* ---- stored types ---------------------------------------------------------------------------- */
 
@@ -169,15 +169,19 @@ static expand_fn *const expand_fns[DT_COUNT] = {QUANTISED_TYPES(EXPAND_ROW) WIDE
 
 /* ---- up to four rows, weights straight from the panel ---------------------------------------- */
 
-/* Bytes from a cell to the next tile's, to the next 32 k, to the next 64 k. */
+/* Bytes of a cell, and from it to the next tile's, to the next 32 k, to the next 64 k. */
 struct cell_steps {
-    size_t tile, cell, block;
+    size_t bytes, tile, cell, block;
 };
-typedef void direct_fn(const struct cell_steps *step, const uint8_t *panel, size_t K,
-                       const float *x, float *y, size_t ldy);
+/* `depth` k of a block of K, from its first cell on. */
+typedef void direct_fn(const struct cell_steps *step, const uint8_t *cell, size_t depth,
+                       const float *x, float *y, size_t ldy, bool first);
 
 /* clang-format off */
-#define DIRECT_SCALES(t, type) struct scales c##t = scales_##type(cell + (t) * step->tile);
+#define DIRECT_SCALES(t, type)                                                                   \
+    struct scales c##t = scales_##type(cell + (t) * step->tile);                                 \
+    for (size_t i = 0; i < step->bytes; i += 64)                                                 \
+        __builtin_prefetch(cell + (t) * step->tile + DIRECT_AHEAD * step->block + i);
 #define DIRECT_WEIGHT(t, type, k) v16 w##t = value_##type(cell + (t) * step->tile, &c##t, k);
 #define DIRECT_STEP(type, R, T, k)                                                               \
     {                                                                                            \
@@ -186,26 +190,21 @@ typedef void direct_fn(const struct cell_steps *step, const uint8_t *panel, size
         FOR_ROWS_##R(ROW_FMA, T)                                                                 \
     }
 #define DEFINE_DIRECT(type, R, T)                                                                \
-    static void direct_##type##_##R##x##T(const struct cell_steps *step, const uint8_t *panel,   \
-                                          size_t K, const float *x, float *y, size_t ldy)        \
+    static void direct_##type##_##R##x##T(const struct cell_steps *step, const uint8_t *cell,    \
+                                          size_t depth, const float *x, float *y, size_t ldy,    \
+                                          bool first)                                            \
     {                                                                                            \
         const size_t row = 1;                                                                    \
-        bool first = true;                                                                       \
-        for (size_t k0 = 0; k0 < K; k0 += KBLOCK, panel += step->block, first = false) {         \
-            const uint8_t *cell = panel;                                                         \
-            FOR_ROWS_##R(ROW_SUMS, T)                                                            \
-            for (size_t k = k0; k < K && k < k0 + KBLOCK; k += CELL, cell += step->cell) {       \
-                for (size_t i = 0; i < (T) * step->tile; i += 64)                                \
-                    __builtin_prefetch(cell + DIRECT_AHEAD + i);                                 \
-                FOR_TILES_##T(DIRECT_SCALES, type)                                               \
-                _Pragma("GCC unroll 16") for (int j = 0; j < CELL / 2; j++) {                    \
-                    DIRECT_STEP(type, R, T, 2 * j + 1)                                           \
-                    DIRECT_STEP(type, R, T, 2 * j)                                               \
-                }                                                                                \
-                x += CELL * (R);                                                                 \
+        FOR_ROWS_##R(ROW_SUMS, T)                                                                \
+        for (size_t k = 0; k < depth; k += CELL, cell += step->cell) {                           \
+            FOR_TILES_##T(DIRECT_SCALES, type)                                                   \
+            _Pragma("GCC unroll 16") for (int j = 0; j < CELL / 2; j++) {                        \
+                DIRECT_STEP(type, R, T, 2 * j + 1)                                               \
+                DIRECT_STEP(type, R, T, 2 * j)                                                   \
             }                                                                                    \
-            FOR_ROWS_##R(ROW_TOTALS, T)                                                          \
+            x += CELL * (R);                                                                     \
         }                                                                                        \
+        FOR_ROWS_##R(ROW_TOTALS, T)                                                              \
     }
 /* clang-format on */
 
@@ -241,22 +240,24 @@ static void gemm_direct(const struct gemm *g)
 {
     bool wide = !dtype_has_cells(g->dtype);
     size_t bytes = wide ? 2 * CELL * TILE : TILE * dtype_infos[g->dtype].block_bytes;
-    struct cell_steps step = {wide ? 2 * bytes : bytes, wide ? bytes : PANEL / TILE * bytes,
+    struct cell_steps step = {bytes, wide ? 2 * bytes : bytes, wide ? bytes : PANEL / TILE * bytes,
                               2 * PANEL / TILE * bytes};
     const uint8_t *panel = (const uint8_t *)g->panel + g->tile * step.tile;
     direct_fn *one = narrow_direct[g->n_rows][g->dtype];
-    size_t whole = g->n_cols / TILE, tile = 0, rest = g->n_cols % TILE;
-    size_t n_tiles = wide_direct[g->n_rows].n_tiles;
-    for (; n_tiles && tile + n_tiles <= whole; tile += n_tiles)
-        wide_direct[g->n_rows].fns[g->dtype](&step, panel + tile * step.tile, g->K, g->operand,
-                                             g->y + tile * TILE, g->ldy);
-    for (; tile < whole; tile++)
-        one(&step, panel + tile * step.tile, g->K, g->operand, g->y + tile * TILE, g->ldy);
-    if (!rest) return;
+    size_t n_wide = wide_direct[g->n_rows].n_tiles, rest = g->n_cols % TILE;
     float sums[DIRECT_ROWS][TILE];
-    one(&step, panel + tile * step.tile, g->K, g->operand, sums[0], TILE);
-    for (size_t r = 0; r < g->n_rows; r++)
-        v_store_some(g->y + r * g->ldy + tile * TILE, v_load(sums[r]), rest);
+    for (size_t k = 0; k < g->K; k += KBLOCK, panel += step.block) {
+        const float *x = g->operand + k * g->n_rows;
+        size_t depth = block_depth(g->K, k / KBLOCK), whole = g->n_cols / TILE, tile = 0;
+        for (; n_wide && tile + n_wide <= whole; tile += n_wide)
+            wide_direct[g->n_rows].fns[g->dtype](&step, panel + tile * step.tile, depth, x,
+                                                 g->y + tile * TILE, g->ldy, k == 0);
+        for (; tile < whole; tile++)
+            one(&step, panel + tile * step.tile, depth, x, g->y + tile * TILE, g->ldy, k == 0);
+        if (rest) one(&step, panel + tile * step.tile, depth, x, sums[0], TILE, k == 0);
+    }
+    for (size_t r = 0; rest && r < g->n_rows; r++)
+        v_store_some(g->y + r * g->ldy + (g->n_cols - rest), v_load(sums[r]), rest);
 }
 
 /* ---- linear layers, f32 and bf16 ------------------------------------------------------------- */
