@@ -158,7 +158,9 @@ static struct matrix matrix_of(const struct loader *loader)
 static np_status load_matrix(struct loader *loader, np_error *err)
 {
     struct matrix *matrix = loader->matrix;
+    const float *bias = matrix->bias; /* whichever of the two the table names first */
     *matrix = matrix_of(loader);
+    matrix->bias = bias;
     loader->model->rounded |= matrix->dtype != loader->tensor->dtype;
     matrix->panels = loader->model->panels + loader->used_bytes;
     loader->used_bytes += matrix_bytes(matrix->dtype, matrix->N, matrix->K);

@@ -70,15 +70,7 @@ static const struct tile_fns bf16_fns = {NARROW(bf16), {WIDE_TILES(WIDE_BF16)}};
 
 static void gemm_bf16_pairs(const struct gemm *g)
 {
-    struct block b = {.fns = &bf16_fns,
-                      .n_rows = g->n_rows,
-                      .n_blocks = g->n_blocks,
-                      .x_row = g->K,
-                      .x = g->operand,
-                      .n_cols = g->n_cols,
-                      .y = g->y,
-                      .ldy = g->ldy,
-                      .first = true};
+    struct block b = block_of(g, &bf16_fns);
     for (size_t k = 0; k < g->K; k += KBLOCK, b.first = false) {
         b.x_deep = k / 2;
         b.depth = block_depth(g->K, k / KBLOCK);

@@ -92,7 +92,7 @@ static expand16_fn *const expand16_fns[DT_COUNT] = {QUANTISED_TYPES(EXPAND16_ROW
                                 size_t ldy)                                                      \
     {                                                                                            \
         const size_t stride = b->stride, rows = (R);                                             \
-        for (size_t k = 0; k < b->depth; k += CELL, w += PANEL / TILE * CELL16) { \
+        for (size_t k = 0; k < b->depth; k += CELL, w += PANEL / TILE * CELL16) {                \
             const float *xs = x;                                                                 \
             FOR_ROWS_##R(ROW_DOTS, T)                                                            \
             _Pragma("GCC unroll 4") for (int j = 0; j < CELL / 2; j++, xs += rows) {             \
@@ -119,17 +119,10 @@ static void gemm_int16(const struct gemm *g)
 {
     _Alignas(64) float expanded[KBLOCK / CELL * PANEL / TILE * CELL16];
     size_t bytes = (size_t)TILE * dtype_infos[g->dtype].block_bytes;
-    struct block b = {.fns = &int16_fns,
-                      .n_rows = g->n_rows,
-                      .n_blocks = g->n_blocks,
-                      .x = g->operand,
-                      .x_row = g->K,
-                      .w = expanded,
-                      .stride = CELL16,
-                      .n_cols = g->n_cols,
-                      .y = g->y,
-                      .ldy = g->ldy,
-                      .first = false};
+    struct block b = block_of(g, &int16_fns);
+    b.w = expanded;
+    b.stride = CELL16;
+    b.first = false; /* y is cleared below */
     const uint8_t *cell = (const uint8_t *)g->panel + g->tile * bytes;
     for (size_t r = 0; r < g->n_rows; r++) memset(g->y + r * g->ldy, 0, g->n_cols * sizeof *g->y);
     for (size_t k = 0; k < g->K; k += KBLOCK) {

@@ -288,16 +288,8 @@ static void gemm_f32(const struct gemm *g)
     }
     _Alignas(64) float expanded[KBLOCK * PANEL]; /* in L1: nothing to fetch */
     bool fetches = g->dtype == DT_F32, sharing = fetches && g->n_blocks >= SHARING_BLOCKS;
-    struct block b = {.fns = fetches && !sharing ? &fetching_fns : &packed_fns,
-                      .sharing = sharing,
-                      .n_rows = g->n_rows,
-                      .n_blocks = g->n_blocks,
-                      .x = g->operand,
-                      .x_row = g->K,
-                      .n_cols = g->n_cols,
-                      .y = g->y,
-                      .ldy = g->ldy,
-                      .first = true};
+    struct block b = block_of(g, fetches && !sharing ? &fetching_fns : &packed_fns);
+    b.sharing = sharing;
     for (size_t k = 0; k < g->K; k += KBLOCK, b.first = false) {
         size_t depth = block_depth(g->K, k / KBLOCK);
         b.x_deep = k;

@@ -196,6 +196,20 @@ static void run_block(const struct block *b)
     if (b->n_cols % TILE) run_ragged(b, whole);
 }
 
+/* A linear layer as a block whose weights, depth and place in the operand are still to be set. */
+static struct block block_of(const struct gemm *g, const struct tile_fns *fns)
+{
+    return (struct block){.fns = fns,
+                          .n_rows = g->n_rows,
+                          .n_blocks = g->n_blocks,
+                          .x = g->operand,
+                          .x_row = g->K,
+                          .n_cols = g->n_cols,
+                          .y = g->y,
+                          .ldy = g->ldy,
+                          .first = true};
+}
+
 /* ---- attention ------------------------------------------------------------------------------- */
 
 static void score_keys(size_t n_rows, const float *q, size_t ldq, const float *page,
