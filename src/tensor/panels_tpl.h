@@ -8,22 +8,32 @@
 #include "tensor/tiles_tpl.h"
 
 #define DIRECT_ROWS 4
-#define DIRECT_AHEAD 2 /* blocks of K */
+#define DIRECT_AHEAD 4 /* blocks of K */
 
 /* ---- stored types ---------------------------------------------------------------------------- */
 
-/* What a cell says of its 16 columns beside the integers. */
+/* What a cell says of its 16 columns beside the integers. Nibbles are taken where they lie in a word,
+ * as q 2^4i: d_at[i] is d 2^-4i, whose product with that is the exact q d. */
 struct scales {
-    v16 d, m;
+    v16 d, m, d_at[7];
     n16 high;
 };
 
 /* A reader: the scales of a cell; the f32 value of weight k = 0..31 of all columns, the bits of its
  * formula: q d is exact in f32, so one fma rounds like a sum after a product. k is a constant
  * wherever this is expanded. */
-VEC v16 word_nibble(const uint8_t *words, int k)
+VEC struct scales nibble_scales(v16 d, v16 m)
 {
-    return v_of_nibbles(n_load(words + k / 8 * 4 * TILE), 4 * (k % 8 / 2) + 16 * (k % 2));
+    struct scales s = {.d = d, .m = m};
+    for (int i = 0; i < 7; i++) s.d_at[i] = v_mul(d, v_set(1.0f / (float)(1 << 4 * i)));
+    return s;
+}
+VEC v16 nibble_value(const uint8_t *words, const struct scales *s, int k)
+{
+    n16 word = n_load(words + k / 8 * 4 * TILE);
+    int i = k % 8 / 2 + 4 * (k % 2);
+    if (i == 7) return v_fma(s->d, v_of_ints(n_right(word, 28)), s->m);
+    return v_fma(s->d_at[i], v_of_ints(n_and(word, n_set(15u << 4 * i))), s->m);
 }
 VEC v16 word_fifth(const uint8_t *words, n16 high, int k)
 {
@@ -37,24 +47,24 @@ VEC v16 word_fifth(const uint8_t *words, n16 high, int k)
 VEC struct scales scales_Q4_0(const uint8_t *cell)
 {
     v16 d = v_of_halves(cell);
-    return (struct scales){d, v_mul(d, v_set(-8)), n_set(0)};
+    return nibble_scales(d, v_mul(d, v_set(-8)));
 }
 VEC v16 value_Q4_0(const uint8_t *cell, const struct scales *s, int k)
 {
-    return v_fma(s->d, word_nibble(cell + 32, k), s->m);
+    return nibble_value(cell + 32, s, k);
 }
 VEC struct scales scales_Q4_1(const uint8_t *cell)
 {
-    return (struct scales){v_of_halves(cell), v_of_halves(cell + 32), n_set(0)};
+    return nibble_scales(v_of_halves(cell), v_of_halves(cell + 32));
 }
 VEC v16 value_Q4_1(const uint8_t *cell, const struct scales *s, int k)
 {
-    return v_fma(s->d, word_nibble(cell + 64, k), s->m);
+    return nibble_value(cell + 64, s, k);
 }
 VEC struct scales scales_Q5_0(const uint8_t *cell)
 {
     v16 d = v_of_halves(cell);
-    return (struct scales){d, v_mul(d, v_set(-16)), n_load(cell + 32)};
+    return (struct scales){.d = d, .m = v_mul(d, v_set(-16)), .high = n_load(cell + 32)};
 }
 VEC v16 value_Q5_0(const uint8_t *cell, const struct scales *s, int k)
 {
@@ -62,7 +72,8 @@ VEC v16 value_Q5_0(const uint8_t *cell, const struct scales *s, int k)
 }
 VEC struct scales scales_Q5_1(const uint8_t *cell)
 {
-    return (struct scales){v_of_halves(cell), v_of_halves(cell + 32), n_load(cell + 64)};
+    return (struct scales){
+        .d = v_of_halves(cell), .m = v_of_halves(cell + 32), .high = n_load(cell + 64)};
 }
 VEC v16 value_Q5_1(const uint8_t *cell, const struct scales *s, int k)
 {
@@ -70,7 +81,7 @@ VEC v16 value_Q5_1(const uint8_t *cell, const struct scales *s, int k)
 }
 VEC struct scales scales_Q8_0(const uint8_t *cell)
 {
-    return (struct scales){v_of_halves(cell), v_set(0), n_set(0)};
+    return (struct scales){.d = v_of_halves(cell)};
 }
 VEC v16 value_Q8_0(const uint8_t *cell, const struct scales *s, int k)
 {
@@ -82,7 +93,7 @@ VEC v16 value_Q8_0(const uint8_t *cell, const struct scales *s, int k)
 VEC struct scales scales_BF16(const uint8_t *cell)
 {
     (void)cell;
-    return (struct scales){v_set(0), v_set(0), n_set(0)};
+    return (struct scales){.d = v_set(0)};
 }
 VEC v16 value_BF16(const uint8_t *cell, const struct scales *s, int k)
 {

@@ -305,11 +305,6 @@ VEC v16 v_of_ints(n16 x) /* signed */
 {
     return (v16){_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
 }
-VEC v16 v_of_nibbles(n16 x, int n) /* bits n to n + 3 */
-{
-    n16 mask = n_set(15);
-    return v_of_ints(n == 28 ? n_right(x, n) : n_and(n_right(x, n), mask));
-}
 VEC v16 v_of_bits(n16 x)
 {
     return (v16){_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)};

@@ -282,11 +282,6 @@ VEC v16 v_of_ints(n16 x) /* signed */
 {
     return (v16){_mm512_cvtepi32_ps(x.a)};
 }
-VEC v16 v_of_nibbles(n16 x, int n) /* bits n to n + 3, looked up: the permutation sees no others */
-{
-    __m512 table = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    return (v16){_mm512_permutexvar_ps((n ? n_right(x, n) : x).a, table)};
-}
 VEC v16 v_of_bits(n16 x)
 {
     return (v16){_mm512_castsi512_ps(x.a)};

@@ -369,11 +369,6 @@ VEC v16 v_of_ints(n16 x) /* signed */
 {
     return V1(of_ints4, x);
 }
-VEC v16 v_of_nibbles(n16 x, int n) /* bits n to n + 3 */
-{
-    n16 shifted = n_right(x, n);
-    return v_of_ints(n == 28 ? shifted : n_and(shifted, n_set(15)));
-}
 VEC v16 v_of_bits(n16 x)
 {
     return V1(vreinterpretq_f32_u32, x);
