@@ -54,7 +54,16 @@ struct task {
     size_t n_rows;
     int32_t *bad;
     int n_threads; /* that take part */
+    const float *logits; /* [n_rows][ld], where they are given */
+    float *y;            /* [n_rows][ld], where they are wanted */
+    size_t ld;
 };
+
+static int task_threads(const struct pool *pool, const struct head_space *space)
+{
+    int n_threads = pool_n_threads(pool);
+    return n_threads < space->sizes.n_threads ? n_threads : space->sizes.n_threads;
+}
 
 /* ---- work space ------------------------------------------------------------------------------ */
 
@@ -170,8 +179,7 @@ static size_t first_cell(const struct head_row *row)
     return row->plan->per_row ? row->j * row->plan->n_candidates : 0;
 }
 
-static void row_begin(const struct task *task, const struct head_row *row, struct row_state *state,
-                      size_t first_id, float *operand)
+static void row_begin(const struct head_row *row, struct row_state *state, size_t first_id)
 {
     const struct plan *plan = row->plan;
     *state = (struct row_state){.bad = -1};
@@ -189,8 +197,11 @@ static void row_begin(const struct task *task, const struct head_row *row, struc
         }
         state->wanted = list + low;
     }
-    if (row->target >= 0 && (row->logprob || row->rank))
-        state->target_logit = row_target_logit(task, row, operand);
+}
+
+static bool wants_target(const struct head_row *row)
+{
+    return row->target >= 0 && (row->logprob || row->rank);
 }
 
 static void row_take(const struct task *task, const struct head_row *row, struct row_state *state,
@@ -199,7 +210,6 @@ static void row_take(const struct task *task, const struct head_row *row, struct
     const struct kernels *kernels = task->kernels;
     float temperature = row->plan->temperature;
     if (state->bad >= 0) return;
-    if (task->head->bias) kernels->add(n, task->head->bias + first_id, logits);
     if (temperature != 1) kernels->divide(n, logits, temperature, logits);
     if (!all_finite(logits, n)) {
         size_t i = 0;
@@ -251,15 +261,21 @@ static void sweep(const struct task *task, struct worker *worker, const struct h
                         .n_blocks = row_blocks(n),
                         .y = worker->tile,
                         .ldy = PANEL};
+    for (size_t i = 0; i < n; i++)
+        if (wants_target(&rows[i]))
+            worker->states[i].target_logit = row_target_logit(task, &rows[i], worker->operand);
     pack_rows(task, worker, rows, n);
     for (size_t id = first * SEGMENT; id < end; id += PANEL) {
         size_t n_cols = end - id < PANEL ? end - id : PANEL;
         gemm.panel = matrix_panel(head, id / PANEL);
         gemm.n_cols = n_cols;
         task->kernels->gemm[head->profile](&gemm);
-        for (size_t i = 0; i < n; i++)
-            row_take(task, &rows[i], &worker->states[i], worker->parts + i * n_segments,
-                     worker->tile + i * PANEL, n_cols, id);
+        for (size_t i = 0; i < n; i++) {
+            float *logits = worker->tile + i * PANEL;
+            if (head->bias) task->kernels->add(n_cols, head->bias + id, logits);
+            row_take(task, &rows[i], &worker->states[i], worker->parts + i * n_segments, logits,
+                     n_cols, id);
+        }
     }
 }
 
@@ -294,6 +310,17 @@ static float row_value(const struct plan *plan, struct row_lse lse, float logit)
     return plan->logits ? logit : logprob_of(lse, logit);
 }
 
+/* What a later call need not sum again. */
+static void row_learn(const struct head_row *row, struct row_lse lse)
+{
+    if (!row->lse) return;
+    if (!row->known) {
+        row->lse->m = lse.m;
+        row->lse->log_S = lse.log_S;
+    }
+    if (row->entropy && !(row->known && row->known_entropy)) row->lse->entropy = lse.entropy;
+}
+
 static void row_finish(const struct task *task, const struct head_row *row,
                        const struct row_state *state, const struct lse_part *parts,
                        struct topk *top)
@@ -303,6 +330,7 @@ static void row_finish(const struct task *task, const struct head_row *row,
     for (size_t s = 1; s < task->space->sizes.n_segments; s++) total = lse_combine(total, parts[s]);
     struct row_lse lse = lse_finish(total);
 
+    row_learn(row, lse);
     if (row->target >= 0 && row->logprob) *row->logprob = row_value(plan, lse, state->target_logit);
     if (row->target >= 0 && row->rank) *row->rank = (int32_t)(state->n_before + 1);
     if (row->entropy) *row->entropy = (float)lse.entropy;
@@ -336,7 +364,7 @@ static void divide_rows(void *ctx, int thread, int n_threads)
         n = end - begin < space->sizes.block_rows ? end - begin : space->sizes.block_rows;
         const struct head_row *rows = task->rows + begin;
         for (size_t i = 0; i < n; i++) {
-            row_begin(task, &rows[i], &worker->states[i], 0, worker->operand);
+            row_begin(&rows[i], &worker->states[i], 0);
             worker->states[i].top = answer_list(&rows[i]);
         }
         sweep(task, worker, rows, n, 0, space->sizes.n_segments);
@@ -362,7 +390,7 @@ static void divide_segments(void *ctx, int thread, int n_threads)
     pool_share(space->sizes.n_segments, thread, task->n_threads, &first, &last);
     for (size_t i = 0; i < task->n_rows; i++) {
         size_t k = answer_list(&task->rows[i]).k;
-        row_begin(task, &task->rows[i], &worker->states[i], first * SEGMENT, worker->operand);
+        row_begin(&task->rows[i], &worker->states[i], first * SEGMENT);
         worker->states[i].top = (struct topk){
             .logits = worker->top_logits + used, .ids = worker->top_ids + used, .k = k};
         used += k;
@@ -402,13 +430,104 @@ static void merge_segments(void *ctx, int thread, int n_threads)
     for (size_t i = begin; i < end; i++) merge_row(task, i);
 }
 
+/* ---- logits in memory ------------------------------------------------------------------------ */
+
+static void divide_panels(void *ctx, int thread, int n_threads)
+{
+    struct task *task = ctx;
+    const struct matrix *head = task->head;
+    size_t n_vocab = task->space->sizes.n_vocab, first, last;
+    if (thread >= task->n_threads) return;
+    struct worker *worker = &task->space->workers[thread];
+    pool_share((n_vocab + PANEL - 1) / PANEL, thread, task->n_threads, &first, &last);
+    pack_rows(task, worker, task->rows, task->n_rows);
+    for (size_t panel = first; panel < last; panel++) {
+        size_t id = panel * PANEL, n_cols = n_vocab - id < PANEL ? n_vocab - id : PANEL;
+        const struct gemm gemm = {.dtype = head->dtype,
+                                  .panel = matrix_panel(head, panel),
+                                  .K = head->K,
+                                  .n_cols = n_cols,
+                                  .operand = worker->operand,
+                                  .n_rows = task->n_rows,
+                                  .n_blocks = row_blocks(task->n_rows),
+                                  .y = task->y + id,
+                                  .ldy = task->ld};
+        task->kernels->gemm[head->profile](&gemm);
+        for (size_t i = 0; i < task->n_rows && head->bias; i++)
+            task->kernels->add(n_cols, head->bias + id, task->y + i * task->ld + id);
+    }
+}
+
+void head_logits(struct pool *pool, const struct kernels *kernels, const struct matrix *head,
+                 struct head_space *space, const struct head_row *rows, size_t n_rows,
+                 float *logits, size_t ld)
+{
+    struct task task = {.kernels = kernels,
+                        .head = head,
+                        .space = space,
+                        .n_threads = task_threads(pool, space),
+                        .ld = ld};
+    size_t most = space->sizes.block_rows;
+    for (size_t begin = 0; begin < n_rows; begin += task.n_rows) {
+        task.n_rows = n_rows - begin < most ? n_rows - begin : most;
+        task.rows = rows + begin;
+        task.y = logits + begin * ld;
+        pool_run(pool, divide_panels, &task);
+    }
+}
+
+/* Row i, its logits taken panel by panel as the sweep would. */
+static void take_logits(const struct task *task, struct worker *worker, size_t i)
+{
+    const struct head_row *row = &task->rows[i];
+    const float *logits = task->logits + i * task->ld;
+    size_t n_vocab = task->space->sizes.n_vocab;
+    struct row_state *state = worker->states;
+    row_begin(row, state, 0);
+    state->top = answer_list(row);
+    if (wants_target(row))
+        task->kernels->divide(1, logits + row->target, row->plan->temperature,
+                              &state->target_logit);
+    for (size_t id = 0; id < n_vocab; id += PANEL) {
+        size_t n = n_vocab - id < PANEL ? n_vocab - id : PANEL;
+        memcpy(worker->tile, logits + id, n * sizeof *logits);
+        row_take(task, row, state, worker->parts, worker->tile, n, id);
+    }
+    task->bad[i] = state->bad;
+    if (state->bad < 0) row_finish(task, row, state, worker->parts, &state->top);
+}
+
+static void divide_given(void *ctx, int thread, int n_threads)
+{
+    struct task *task = ctx;
+    size_t begin, end;
+    if (thread >= task->n_threads) return;
+    pool_share(task->n_rows, thread, task->n_threads, &begin, &end);
+    for (size_t i = begin; i < end; i++)
+        take_logits(task, &task->space->workers[thread], i);
+}
+
+void head_answer_logits(struct pool *pool, const struct kernels *kernels, struct head_space *space,
+                        const struct head_row *rows, size_t n_rows, const float *logits, size_t ld,
+                        int32_t *bad)
+{
+    struct task task = {.kernels = kernels,
+                        .space = space,
+                        .rows = rows,
+                        .n_rows = n_rows,
+                        .bad = bad,
+                        .n_threads = task_threads(pool, space),
+                        .logits = logits,
+                        .ld = ld};
+    pool_run(pool, divide_given, &task);
+}
+
 /* ---- the call -------------------------------------------------------------------------------- */
 
 void head_answer(struct pool *pool, const struct kernels *kernels, const struct matrix *head,
                  struct head_space *space, const struct head_row *rows, size_t n_rows, int32_t *bad)
 {
-    int n_threads = pool_n_threads(pool) < space->sizes.n_threads ? pool_n_threads(pool)
-                                                                  : space->sizes.n_threads;
+    int n_threads = task_threads(pool, space);
     struct task task = {.kernels = kernels, .head = head, .space = space, .n_threads = n_threads};
     size_t n, longest = 0;
     for (size_t i = 0; i < n_rows; i++) {

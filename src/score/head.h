@@ -34,6 +34,14 @@ struct head_row {
     int32_t *top_ids; /* [n_top]; both top arrays or neither, and both for mass */
     float *top_logprobs;
     float *scores; /* [n_candidates]; needed for tail */
+
+    /* The row's log-sum-exp at the plan's temperature, or NULL. `known`: *lse holds the bits that
+     * an earlier call gave for this hidden row and temperature, its entropy among them where
+     * known_entropy; if then no rank, top or mass is wanted, the vocabulary is not swept. Else it
+     * is written, its entropy only where `entropy` is wanted; no two rows of a call share it then.
+     */
+    struct row_lse *lse;
+    bool known, known_entropy;
 };
 
 /* Work space for head_answer, of a fixed size per thread (about 1 MB). max_rows and max_top (0: not
@@ -52,6 +60,18 @@ size_t head_space_bytes(size_t n_vocab, size_t dim, size_t max_rows, size_t max_
 void head_answer(struct pool *pool, const struct kernels *kernels, const struct matrix *head,
                  struct head_space *space, const struct head_row *rows, size_t n_rows,
                  int32_t *bad);
+
+/* The logits of the rows' hidden rows, [n_rows][ld], ld >= n_vocab: those of the sweep, bias added
+ * and not yet divided by a temperature. Of a row, only `hidden` is read. */
+void head_logits(struct pool *pool, const struct kernels *kernels, const struct matrix *head,
+                 struct head_space *space, const struct head_row *rows, size_t n_rows,
+                 float *logits, size_t ld);
+
+/* head_answer for rows whose logits head_logits gave: the same answers, bit for bit. `hidden` is
+ * not read. */
+void head_answer_logits(struct pool *pool, const struct kernels *kernels, struct head_space *space,
+                        const struct head_row *rows, size_t n_rows, const float *logits, size_t ld,
+                        int32_t *bad);
 
 /* Pure functions, tested without a model. */
 struct lse_part lse_combine(struct lse_part a, struct lse_part b); /* a before b */
