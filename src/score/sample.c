@@ -25,9 +25,10 @@ struct row {
     float *panel_max; /* [n_panels] */
     double *masses;   /* [n_panels]: sum exp(l - max) of a block */
     double total;
-    uint64_t *items[2]; /* [n_vocab] */
+    uint64_t *bits;    /* [n_panels] */
+    uint32_t *keys[2]; /* [n_vocab] */
     uint32_t *counts;
-    const uint64_t *list;
+    const uint32_t *list; /* keys, sorted */
     size_t n_list;
 };
 
@@ -39,8 +40,9 @@ static size_t row_layout(void *space, size_t n_vocab, struct row *row)
 #define PLACE(field, n)                               \
     row->field = base ? (void *)(base + used) : NULL; \
     used += ((n) * sizeof *row->field + 63) & ~(size_t)63
-    PLACE(items[0], n_panels * PANEL);
-    PLACE(items[1], n_panels * PANEL);
+    PLACE(keys[0], n_panels * PANEL);
+    PLACE(keys[1], n_panels * PANEL);
+    PLACE(bits, n_panels);
     PLACE(masses, n_panels);
     PLACE(panel_max, n_panels);
     PLACE(counts, SORT_COUNTS);
@@ -87,68 +89,60 @@ double sample_uniform(uint64_t seed, uint64_t choice, uint64_t position)
 
 /* ---- sorted lists ---------------------------------------------------------------------------- */
 
-uint64_t item_of(float logit, int32_t id)
+uint32_t key_of(float logit)
 {
     float canonical = logit + 0.0f;
     uint32_t bits;
     memcpy(&bits, &canonical, sizeof bits);
-    bits = bits & 0x80000000u ? bits : ~bits & 0x7fffffffu;
-    return (uint64_t)bits << 32 | (uint32_t)id;
+    return bits & 0x80000000u ? bits : ~bits & 0x7fffffffu;
 }
 
-float item_logit(uint64_t item)
+float key_logit(uint32_t key)
 {
-    uint32_t bits = (uint32_t)(item >> 32);
-    bits = bits & 0x80000000u ? bits : ~bits & 0x7fffffffu;
+    uint32_t bits = key & 0x80000000u ? key : ~key & 0x7fffffffu;
     float logit;
     memcpy(&logit, &bits, sizeof logit);
     return logit;
 }
 
-int32_t item_id(uint64_t item)
-{
-    return (int32_t)(uint32_t)item;
-}
-
-/* By the key alone, in digits of 11 bits from the lowest: each pass keeps the order of equals. */
-uint64_t *items_sort(uint64_t *items, uint64_t *other, size_t n, uint32_t *counts)
+/* In digits of 11 bits from the lowest: each pass keeps the order of equals. */
+uint32_t *keys_sort(uint32_t *keys, uint32_t *other, size_t n, uint32_t *counts)
 {
     enum { DIGIT = 2048, DIGITS = 3 };
     memset(counts, 0, SORT_COUNTS * sizeof *counts);
     for (size_t i = 0; i < n; i++)
-        for (int d = 0; d < DIGITS; d++) counts[d * DIGIT + (items[i] >> (32 + 11 * d)) % DIGIT]++;
+        for (int d = 0; d < DIGITS; d++) counts[d * DIGIT + (keys[i] >> 11 * d) % DIGIT]++;
     for (int d = 0; d < DIGITS && n > 0; d++) {
         uint32_t *place = counts + d * DIGIT, sum = 0;
-        int shift = 32 + 11 * d;
-        if (place[(items[0] >> shift) % DIGIT] == n) continue;
+        if (place[(keys[0] >> 11 * d) % DIGIT] == n) continue;
         for (int i = 0; i < DIGIT; i++) {
             uint32_t count = place[i];
             place[i] = sum;
             sum += count;
         }
-        for (size_t i = 0; i < n; i++) other[place[(items[i] >> shift) % DIGIT]++] = items[i];
-        uint64_t *sorted = other;
-        other = items;
-        items = sorted;
+        for (size_t i = 0; i < n; i++) other[place[(keys[i] >> 11 * d) % DIGIT]++] = keys[i];
+        uint32_t *sorted = other;
+        other = keys;
+        keys = sorted;
     }
-    return items;
+    return keys;
 }
 
 /* Lists all tokens of l - max >= low. */
 static void row_sort(struct row *row, double low)
 {
-    uint64_t *items = row->items[0];
+    uint32_t *keys = row->keys[0];
     size_t n = 0;
     double max = row->max;
     for (size_t p = 0; p < row->n_panels; p++) {
         if (!((double)row->panel_max[p] - max >= low)) continue;
         size_t end = (p + 1) * PANEL < row->n_vocab ? (p + 1) * PANEL : row->n_vocab;
         for (size_t id = p * PANEL; id < end; id++) {
-            items[n] = item_of(row->logits[id], (int32_t)id);
+            keys[n] = key_of(row->logits[id]);
             n += (double)row->logits[id] - max >= low;
         }
     }
-    row->list = items_sort(items, row->items[1], n, row->counts);
+    row->list = keys_sort(keys, row->keys[1], n, row->counts);
     row->n_list = n;
 }
 
@@ -230,7 +224,7 @@ static size_t row_count(const struct row *row)
 /* exp(l - max) of the i-th token of the list, or of the row */
 static double row_weight(const struct row *row, size_t i)
 {
-    float l = row->list ? item_logit(row->list[i]) : row->logits[i];
+    float l = row->list ? key_logit(row->list[i]) : row->logits[i];
     return exp64((double)l - row->max);
 }
 
@@ -241,7 +235,7 @@ static void list_cut(struct row *row, double limit)
     size_t i = 0;
     for (; i + PANEL < row->n_list; i += PANEL) {
         float logits[PANEL];
-        for (size_t j = 0; j < PANEL; j++) logits[j] = item_logit(row->list[i + j]);
+        for (size_t j = 0; j < PANEL; j++) logits[j] = key_logit(row->list[i + j]);
         double mass = block_mass(row, logits, PANEL);
         if (sum + mass >= limit) break;
         row->masses[i / PANEL] = mass;
@@ -260,11 +254,9 @@ static void row_top_k(struct row *row, size_t k)
 {
     double low = -DBL_MAX;
     if (k < row->n_panels) {
-        for (size_t p = 0; p < row->n_panels; p++)
-            row->items[0][p] = item_of(row->panel_max[p], (int32_t)p);
-        const uint64_t *sorted =
-            items_sort(row->items[0], row->items[1], row->n_panels, row->counts);
-        double bound = (double)item_logit(sorted[k - 1]) - row->max;
+        for (size_t p = 0; p < row->n_panels; p++) row->keys[0][p] = key_of(row->panel_max[p]);
+        const uint32_t *sorted = keys_sort(row->keys[0], row->keys[1], row->n_panels, row->counts);
+        double bound = (double)key_logit(sorted[k - 1]) - row->max;
         low = bound > low ? bound : low;
     }
     row_sort(row, low);
@@ -280,6 +272,26 @@ static void row_top_p(struct row *row, double p)
         row_sort(row, log64((1 - p) * row->total / (double)row->n_vocab) - 0.01);
     }
     list_cut(row, p * row->total);
+}
+
+/* How many tokens of the list before the i-th have its logit. */
+static size_t list_equals(const struct row *row, size_t i)
+{
+    size_t n = 0;
+    while (n < i && row->list[i - n - 1] == row->list[i]) n++;
+    return n;
+}
+
+/* The id of the i-th of the list: of the tokens with its logit, which ascend by id. */
+static int32_t list_id(const struct row *row, size_t i)
+{
+    float logit = key_logit(row->list[i]);
+    size_t n_before = list_equals(row, i), id = 0;
+    for (;; id++) {
+        if (id % PANEL == 0)
+            while (row->panel_max[id / PANEL] < logit) id += PANEL;
+        if (row->logits[id] == logit && n_before-- == 0) return (int32_t)id;
+    }
 }
 
 /* The token at which the running sum first exceeds u * total; in a block that rounding keeps from
@@ -299,14 +311,21 @@ static int32_t row_draw(const struct row *row, double u)
         if (weight > 0) found = i;
         sum = sum + weight;
     }
-    return row->list ? item_id(row->list[found]) : (int32_t)found;
+    return row->list ? list_id(row, found) : (int32_t)found;
 }
 
+/* Masks what is not in the list: all below its last logit, and what of its equals has no place. */
 static void row_keep_list(struct row *row)
 {
-    for (size_t id = 0; id < row->n_vocab; id++) row->logits[id] = -INFINITY;
-    for (size_t i = 0; i < row->n_list; i++)
-        row->logits[item_id(row->list[i])] = item_logit(row->list[i]);
+    float last = key_logit(row->list[row->n_list - 1]);
+    size_t n_equal = list_equals(row, row->n_list - 1) + 1;
+    for (size_t id = 0; id < row->n_vocab; id++) {
+        bool equal = row->logits[id] == last;
+        if (row->logits[id] > last || (equal && n_equal > 0))
+            n_equal -= equal;
+        else
+            row->logits[id] = -INFINITY;
+    }
 }
 
 /* ---- the row --------------------------------------------------------------------------------- */
@@ -356,7 +375,7 @@ np_status sample_row(const struct sample_input *input, float *logits, size_t n_v
     row_layout(input->space, n_vocab, &row);
     row.kernels = input->kernels;
     row.logits = logits;
-    row_adjust(input, logits, n_vocab, row.items[0]);
+    row_adjust(input, logits, n_vocab, row.bits);
     float temperature = sampling->temperature;
     temperature = temperature > 0 && temperature < 0.01f ? 0.01f : temperature;
     if (temperature > 0 && temperature != 1)

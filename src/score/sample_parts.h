@@ -16,14 +16,13 @@ void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
  * upper 53 bits of words 1 and 0 of the output. */
 double sample_uniform(uint64_t seed, uint64_t choice, uint64_t position);
 
-/* An entry of a sorted list: a key that ascends as logits fall, above the id. */
-uint64_t item_of(float logit, int32_t id);
-float item_logit(uint64_t item); /* -0 has become +0 */
-int32_t item_id(uint64_t item);
+/* Keys ascend as logits fall; -0 counts as +0. */
+uint32_t key_of(float logit);
+float key_logit(uint32_t key);
 
-/* Sorts n items whose ids ascend; `other` has n places, counts SORT_COUNTS. Returns the array, of
- * the two, that holds the result. */
+/* Sorts n keys; `other` has n places, counts SORT_COUNTS. Returns the array, of the two, that holds
+ * the result. */
 #define SORT_COUNTS 6144
-uint64_t *items_sort(uint64_t *items, uint64_t *other, size_t n, uint32_t *counts);
+uint32_t *keys_sort(uint32_t *keys, uint32_t *other, size_t n, uint32_t *counts);
 
 #endif

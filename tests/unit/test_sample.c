@@ -80,23 +80,25 @@ static void philox_known_answers(void **state)
     assert_true(first != sample_uniform(7 + ((uint64_t)1 << 32), 1, 2));
 }
 
-static void items_in_the_order_of_ranks(void **state)
+static void keys_in_the_order_of_logits(void **state)
 {
-    static uint64_t items[2][MAX_VOCAB];
-    static uint32_t counts[SORT_COUNTS];
+    static uint32_t keys[2][MAX_VOCAB], counts[SORT_COUNTS];
     static const float special[] = {0.0f, -0.0f, FLT_MAX, -FLT_MAX, 1e-45f, -1e-45f, -INFINITY, 1};
     for (int round = 0; round < 40; round++) {
         size_t n = round < 4 ? (size_t)round : (size_t)(uniform() * MAX_VOCAB);
+        double before = 0, after = 0;
         for (size_t i = 0; i < n; i++) {
             float l = round % 2 ? special[(size_t)(uniform() * 8)] : (float)(uniform() * 9 - 4);
-            items[0][i] = item_of(l, (int32_t)i);
-            assert_true(item_logit(items[0][i]) == l && item_id(items[0][i]) == (int32_t)i);
+            keys[0][i] = key_of(l);
+            assert_true(key_logit(keys[0][i]) == l);
+            before += keys[0][i];
         }
-        const uint64_t *sorted = items_sort(items[0], items[1], n, counts);
-        for (size_t i = 1; i < n; i++) {
-            float a = item_logit(sorted[i - 1]), b = item_logit(sorted[i]);
-            assert_true(a > b || (a == b && item_id(sorted[i - 1]) < item_id(sorted[i])));
+        const uint32_t *sorted = keys_sort(keys[0], keys[1], n, counts);
+        for (size_t i = 0; i < n; i++) {
+            after += sorted[i];
+            assert_true(i == 0 || key_logit(sorted[i - 1]) >= key_logit(sorted[i]));
         }
+        assert_true(before == after);
     }
 }
 
@@ -515,7 +517,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(philox_known_answers),
-        cmocka_unit_test(items_in_the_order_of_ranks),
+        cmocka_unit_test(keys_in_the_order_of_logits),
         cmocka_unit_test(C057_numbers_out_of_range),
         cmocka_unit_test(C179_ids_outside_the_vocabulary),
         cmocka_unit_test(history_counts),
