@@ -31,6 +31,12 @@ void added_seal(struct added_set *set)
         set->tokens[n++] = *token;
     }
     set->n_tokens = n;
+    for (size_t i = 0; i < n; i++) {
+        const struct added_token *token = &set->tokens[i];
+        if (token->n_bytes > set->max_bytes) set->max_bytes = token->n_bytes;
+        set->lstrip = set->lstrip || token->lstrip;
+        set->single_word = set->single_word || token->single_word;
+    }
     size_t at = 0;
     for (unsigned b = 0; b < 256; b++) {
         set->first[b] = (uint32_t)at;
@@ -77,26 +83,81 @@ static bool is_alone(const char *text, size_t n, size_t begin, size_t end)
     return end == n || !utf8_read(text + end, n - end, &c) || !unicode_is_word(c);
 }
 
-const struct added_token *added_find(const struct added_set *set, const char *text, size_t n,
-                                     size_t from, bool parse_special, size_t *begin, size_t *end)
+/* The token that a search finds at `at`, or how far it steps on. */
+static const struct added_token *token_at(const struct added_set *set, const char *text, size_t n,
+                                          size_t at, bool parse_special, size_t *step)
+{
+    const struct added_token *token = longest_at(set, text + at, n - at, parse_special);
+    bool taken = token && (!token->single_word || is_alone(text, n, at, at + token->n_bytes));
+    *step = token ? token->n_bytes : 1;
+    return taken ? token : NULL;
+}
+
+/* Moves `at` back over white space, not before `from`. */
+static size_t before_space(const char *text, size_t from, size_t at)
 {
     uint32_t c;
     size_t length;
-    for (size_t at = from; set->n_tokens && at < n;) {
-        const struct added_token *token = longest_at(set, text + at, n - at, parse_special);
-        if (!token || (token->single_word && !is_alone(text, n, at, at + token->n_bytes))) {
-            at += token ? token->n_bytes : 1;
-            continue;
-        }
-        *begin = at;
+    while (at > from && (length = utf8_last(text + from, at - from, &c)) && unicode_is_space(c))
+        at -= length;
+    return at;
+}
+
+static size_t behind_space(const char *text, size_t n, size_t at)
+{
+    uint32_t c;
+    size_t length;
+    while (at < n && (length = utf8_read(text + at, n - at, &c)) && unicode_is_space(c))
+        at += length;
+    return at;
+}
+
+const struct added_token *added_find(const struct added_set *set, const char *text, size_t n,
+                                     size_t from, bool parse_special, size_t *begin, size_t *end)
+{
+    for (size_t at = from, step; set->n_tokens && at < n; at += step) {
+        const struct added_token *token = token_at(set, text, n, at, parse_special, &step);
+        if (!token) continue;
+        *begin = token->lstrip ? before_space(text, from, at) : at;
         *end = at + token->n_bytes;
-        while (token->lstrip && *begin > from &&
-               (length = utf8_last(text + from, *begin - from, &c)) && unicode_is_space(c))
-            *begin -= length;
-        while (token->rstrip && *end < n && (length = utf8_read(text + *end, n - *end, &c)) &&
-               unicode_is_space(c))
-            *end += length;
+        if (token->rstrip) *end = behind_space(text, n, *end);
         return token;
     }
     return NULL;
+}
+
+/* A character behind a token decides too: whether it is alone, whether it is space to take. */
+#define MAX_CHAR_BYTES 4
+
+size_t added_settled(const struct added_set *set, const char *text, size_t n, bool parse_special,
+                     size_t *horizon)
+{
+    size_t end = 0, at = 0, step;
+    *horizon = n;
+    if (!set->n_tokens) return 0;
+    for (; n - at >= set->max_bytes + MAX_CHAR_BYTES; at += step) {
+        const struct added_token *token = token_at(set, text, n, at, parse_special, &step);
+        if (!token) continue;
+        if (token->rstrip) step = behind_space(text, n, at + step) - at;
+        if (n - at < step + MAX_CHAR_BYTES) break;
+        end = at + step;
+    }
+    while (at > end && at < n && ((unsigned char)text[at] & 0xC0) == 0x80) at--; /* whole ones */
+    *horizon = set->lstrip ? before_space(text, end, at) : at;
+    return end;
+}
+
+bool added_restarts(const struct added_set *set, const char *text, size_t n, size_t at,
+                    bool parse_special)
+{
+    uint32_t c;
+    if (!set->single_word) return true;
+    if (utf8_last(text, at, &c) && unicode_is_word(c)) return false;
+    /* A token that is not alone is stepped over as a whole. */
+    for (size_t back = 1; back < set->max_bytes && back <= at; back++) {
+        const struct added_token *token =
+            longest_at(set, text + at - back, n - at + back, parse_special);
+        if (token && token->n_bytes > back) return false;
+    }
+    return true;
 }

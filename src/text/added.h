@@ -24,7 +24,9 @@ struct added_token {
 struct added_set {
     struct added_token *tokens; /* [n_tokens], by bytes */
     size_t n_tokens;
-    uint32_t first[257]; /* tokens that begin with byte b: [first[b], first[b + 1]) */
+    uint32_t first[257];      /* tokens that begin with byte b: [first[b], first[b + 1]) */
+    size_t max_bytes;         /* of the longest token */
+    bool lstrip, single_word; /* some token has it */
 };
 
 /* Sorts the tokens, drops repetitions of a text. */
@@ -33,5 +35,16 @@ void added_seal(struct added_set *set);
 /* The first match at or behind `from` in text[0..n). What stands before *begin is ordinary text. */
 const struct added_token *added_find(const struct added_set *set, const char *text, size_t n,
                                      size_t from, bool parse_special, size_t *begin, size_t *end);
+
+/* Where a search that starts at 0 stands whatever follows text[0..n): returns the end of the last
+ * token that is certain (0: there is none); behind it no token, with the space that it takes,
+ * begins before *horizon. */
+size_t added_settled(const struct added_set *set, const char *text, size_t n, bool parse_special,
+                     size_t *horizon);
+
+/* Whether a search that starts anew at `at`, outside of tokens, finds there what one from the
+ * beginning of the text would. */
+bool added_restarts(const struct added_set *set, const char *text, size_t n, size_t at,
+                    bool parse_special);
 
 #endif

@@ -178,3 +178,20 @@ size_t nfc_origin(const struct nfc *nfc, size_t at, size_t *run)
     const struct nfc_run *last = &nfc->runs[*run - 1];
     return last->from_end + (at - last->to_end);
 }
+
+size_t nfc_settled(const char *text, size_t n)
+{
+    uint32_t c;
+    size_t length;
+    while ((length = utf8_last(text, n, &c)) != 0) {
+        n -= length;
+        if (!(unicode_info(c) & UNICODE_NFC_UNSAFE)) break;
+    }
+    return n;
+}
+
+bool nfc_restarts(const char *text, size_t n)
+{
+    uint32_t c;
+    return n > 0 && utf8_read(text, n, &c) && !(unicode_info(c) & UNICODE_NFC_UNSAFE);
+}

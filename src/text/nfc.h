@@ -28,4 +28,11 @@ void nfc_free(struct nfc *nfc);
  * as there are so many. */
 size_t nfc_origin(const struct nfc *nfc, size_t at, size_t *run);
 
+/* How much of text[0..n) has a normal form that does not depend on what follows. */
+size_t nfc_settled(const char *text, size_t n);
+
+/* Whether text + at, n bytes long, has the same normal form by itself as behind what stands before
+ * it: it begins with a whole character that NFC never changes nor joins to the left. */
+bool nfc_restarts(const char *text, size_t n);
+
 #endif

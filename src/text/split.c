@@ -4,6 +4,10 @@
  * Step k cuts each piece of step k-1 as if it stood alone: for SmolLM2, digits are cut out first,
  * so that the look-ahead of the GPT-2 rule never sees a digit. Positions in classes are turned into
  * bytes only for the pieces of the last step, which come in order.
+ *
+ * Places to cut. No rule looks behind (pattern.c knows no such thing), so the state of a step is
+ * the place where its last match ended. PCRE2's hard partial matching gives a match only when it
+ * never asked for a character beyond the end: what follows cannot change it.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/split.h"
@@ -101,6 +105,7 @@ struct run {
     size_t n;
     size_t at_class, at_byte; /* the same place in both */
     split_piece *piece;
+    split_place *place;
     void *ctx;
 };
 
@@ -147,23 +152,66 @@ static np_status cut(struct run *run, size_t step, size_t begin, size_t end, np_
     return code->drop_gaps ? NP_OK : hand_on(run, step + 1, begin + at, end, err);
 }
 
+static np_status reserve_classes(struct split_space *space, size_t n, np_error *err)
+{
+    if (space->n_allocated >= n) return NP_OK;
+    mem_free(space->classes);
+    space->n_allocated = 0;
+    space->classes = mem_alloc(n, 1);
+    if (!space->classes) return error_nomem(err, "splitting a text", n);
+    space->n_allocated = n;
+    return NP_OK;
+}
+
+/* A run over the classes of a text. */
+static struct run run_over(const struct splitter *splitter, const struct split_space *space,
+                           const char *text, size_t n)
+{
+    return (struct run){.splitter = splitter,
+                        .classes = space->classes,
+                        .n_classes = unicode_classes(text, n, space->classes),
+                        .match = space->match,
+                        .text = text,
+                        .n = n};
+}
+
 np_status splitter_run(const struct splitter *splitter, struct split_space *space, const char *text,
                        size_t n, split_piece *piece, void *ctx, np_error *err)
 {
-    if (space->n_allocated < n) {
-        mem_free(space->classes);
-        space->n_allocated = 0;
-        space->classes = mem_alloc(n, 1);
-        if (!space->classes) return error_nomem(err, "splitting a text", n);
-        space->n_allocated = n;
-    }
-    struct run run = {.splitter = splitter,
-                      .classes = space->classes,
-                      .match = space->match,
-                      .text = text,
-                      .n = n,
-                      .piece = piece,
-                      .ctx = ctx};
-    run.n_classes = unicode_classes(text, n, space->classes);
+    TRY(reserve_classes(space, n, err));
+    struct run run = run_over(splitter, space, text, n);
+    run.piece = piece;
+    run.ctx = ctx;
     return hand_on(&run, 0, 0, run.n_classes, err);
+}
+
+/* Places of a piece that may go on behind `end`. Behind the last certain match of a step no match
+ * begins before the new `end`, so the gap there is a piece of the next step that may go on. A match
+ * that takes too long ends the search: fewer places, no wrong one. */
+static void find_places(struct run *run, size_t step, size_t begin, size_t end)
+{
+    for (; step < run->splitter->n_steps; step++) {
+        for (;;) {
+            if (begin == end) return;
+            int rc = pcre2_match(run->splitter->steps[step].code, run->classes + begin, end - begin,
+                                 0, PCRE2_PARTIAL_HARD, run->match, NULL);
+            const size_t *found = pcre2_get_ovector_pointer(run->match);
+            if (rc == PCRE2_ERROR_PARTIAL) end = begin + found[0];
+            if (rc == PCRE2_ERROR_PARTIAL || rc == PCRE2_ERROR_NOMATCH) break;
+            if (rc < 0) return;
+            begin += found[1];
+            run->place(run->ctx, advance(run, begin));
+        }
+    }
+}
+
+np_status splitter_places(const struct splitter *splitter, struct split_space *space,
+                          const char *text, size_t n, split_place *place, void *ctx, np_error *err)
+{
+    TRY(reserve_classes(space, n, err));
+    struct run run = run_over(splitter, space, text, n);
+    run.place = place;
+    run.ctx = ctx;
+    find_places(&run, 0, 0, run.n_classes);
+    return NP_OK;
 }

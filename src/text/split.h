@@ -50,4 +50,12 @@ typedef np_status split_piece(void *ctx, size_t begin, size_t end, np_error *err
 np_status splitter_run(const struct splitter *splitter, struct split_space *space, const char *text,
                        size_t n, split_piece *piece, void *ctx, np_error *err);
 
+/* Calls place(ctx, at), ascending, for places where text[0..n) may be cut whatever follows it: the
+ * pieces of `text + anything` are those of text[0..n) up to there, then those of the rest split by
+ * itself. n must not stand inside a character. Some such places may be missing, above all near n.
+ */
+typedef void split_place(void *ctx, size_t at);
+np_status splitter_places(const struct splitter *splitter, struct split_space *space,
+                          const char *text, size_t n, split_place *place, void *ctx, np_error *err);
+
 #endif

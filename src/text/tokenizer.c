@@ -11,30 +11,12 @@
  * where their tokens stand in the answer, so the memory of that is one small table, and nothing
  * outlives the call.
  */
-#include "text/tokenizer.h"
-#include "text/added.h"
 #include "text/alphabet.h"
-#include "text/bpe.h"
 #include "text/nfc.h"
 #include "text/recipe.h"
+#include "text/tokenizer_inside.h"
 
 #define TOKENIZER_MAX_BYTES ((size_t)1 << 31)
-
-struct tokenizer {
-    struct arena arena;
-    struct bpe bpe;
-    struct splitter splitter;
-    struct added_set added;         /* looked for in the text as given */
-    struct added_set normalized;    /* looked for after normalising */
-    const struct bpe_token *tokens; /* [n_vocab] */
-    uint8_t *flags; /* [n_vocab] TOKEN_* of recipe.h; IN_MODEL only where merges can give it */
-    uint32_t n_vocab;
-    bool nfc, prefix_space;
-    int32_t bos, eos;
-    int32_t before[RECIPE_MAX_EDGE], after[RECIPE_MAX_EDGE];
-    size_t n_before, n_after;
-    char describe[128];
-};
 
 /* ---- building ---------------------------------------------------------------------------------
  */
@@ -410,6 +392,11 @@ int32_t tokenizer_bos(const struct tokenizer *tokenizer)
 int32_t tokenizer_eos(const struct tokenizer *tokenizer)
 {
     return tokenizer->eos;
+}
+const int32_t *tokenizer_edge(const struct tokenizer *tokenizer, bool behind, size_t *n)
+{
+    *n = behind ? tokenizer->n_after : tokenizer->n_before;
+    return behind ? tokenizer->after : tokenizer->before;
 }
 bool tokenizer_adds_bos(const struct tokenizer *tokenizer)
 {

@@ -41,6 +41,13 @@ np_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, 
                            bool add_special, bool parse_special, struct encoding *out,
                            np_error *err);
 
+/* For texts that come in pieces. *n_settled is the last known place where text[0..n_bytes) may be
+ * cut whatever follows, 0 where there is none: the tokens of `text + anything` are, without BOS and
+ * EOS, those of text[0..n_bytes) that end there or before, and then those of the rest encoded by
+ * itself. (Not those of text[0..*n_settled): what follows may have decided how that was split.) */
+np_status tokenizer_settled(const struct tokenizer *tokenizer, const char *text, size_t n_bytes,
+                            bool parse_special, size_t *n_settled, np_error *err);
+
 int32_t tokenizer_n_vocab(const struct tokenizer *tokenizer); /* highest id + 1 */
 
 /* Bytes of one token, as they stand in a text; NULL for an id that has none (a hole in the
@@ -50,6 +57,8 @@ bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id);
 
 int32_t tokenizer_bos(const struct tokenizer *tokenizer); /* -1: none */
 int32_t tokenizer_eos(const struct tokenizer *tokenizer);
+/* [*n] what add_special puts before, or behind, a text. */
+const int32_t *tokenizer_edge(const struct tokenizer *tokenizer, bool behind, size_t *n);
 bool tokenizer_adds_bos(const struct tokenizer *tokenizer);
 bool tokenizer_adds_eos(const struct tokenizer *tokenizer);
 const char *tokenizer_describe(
