@@ -15,8 +15,8 @@
 #include <float.h>
 #include <math.h>
 
-/* A step of the row in progress: the tokens left are those of `list`, or, where there is none, those
- * of `logits` that are not -inf. Both are walked in blocks of 64. */
+/* The row in progress: the tokens left are those of `list`, which holds their logits alone, or,
+ * where there is none, those of `logits` that are not -inf. Both are walked in blocks of 64. */
 struct row {
     const struct kernels *kernels;
     float *logits; /* [n_vocab] */

@@ -27,9 +27,15 @@ static np_status check_id(const char *where, int32_t id, size_t n_vocab, np_erro
     return error_given(err, status, "%d", id);
 }
 
+static np_status check_missing(const char *field, np_error *err)
+{
+    return error_set(err, NP_EINPUT, field, NO_OFFSET, "a length is given, but no list");
+}
+
 static np_status check_list(const char *field, struct token_list list, size_t n_vocab,
                             np_error *err)
 {
+    if (list.n > 0 && !list.ids) return check_missing(field, err);
     for (size_t i = 0; i < list.n; i++) {
         char where[96];
         snprintf(where, sizeof where, "%s[%zu]", field, i);
@@ -73,6 +79,7 @@ static np_status check_numbers(const struct sampling *sampling, np_error *err)
 
 static np_status check_biases(const struct sampling *sampling, size_t n_vocab, np_error *err)
 {
+    if (sampling->n_biases > 0 && !sampling->biases) return check_missing("logit_bias", err);
     for (size_t i = 0; i < sampling->n_biases; i++) {
         char where[64];
         snprintf(where, sizeof where, "logit_bias[%zu]", i);
@@ -92,6 +99,7 @@ static np_status check_bad_words(const struct sampling *sampling, size_t n_vocab
                                      "at most %d sequences of ids are allowed", MAX_BAD_WORDS);
         return error_given(err, status, "%zu", sampling->n_bad_words);
     }
+    if (sampling->n_bad_words > 0 && !sampling->bad_words) return check_missing("bad_words", err);
     for (size_t i = 0; i < sampling->n_bad_words; i++) {
         char where[64];
         snprintf(where, sizeof where, "bad_words[%zu]", i);
