@@ -37,9 +37,9 @@ struct head_row {
 
     /* The row's log-sum-exp at the plan's temperature, or NULL. `known`: *lse holds the bits that
      * an earlier call gave for this hidden row and temperature, its entropy among them where
-     * known_entropy; if then no rank, top or mass is wanted, the vocabulary is not swept. Else it
-     * is written, its entropy only where `entropy` is wanted; no two rows of a call share it then.
-     */
+     * known_entropy; a row that then wants no rank, top or mass is answered without a sweep. What
+     * is not known is written, the entropy only where `entropy` is wanted. Rows of a call share an
+     * lse only where nothing is written. */
     struct row_lse *lse;
     bool known, known_entropy;
 };

@@ -200,13 +200,18 @@ static inline void call_check(const struct call *call, const struct world *w, co
                      i % w->row_floats, call->out[i], call->expected[i]);
 }
 
+static inline struct way plain_at(enum cpu_level level)
+{
+    struct way way = plain;
+    way.level = level;
+    return way;
+}
+
 /* The log-sum-exp of every row, as a call that wants `wants` hands it out. */
 static inline struct row_lse *learn(const struct world *w, struct way way, unsigned wants)
 {
     struct call call;
-    struct way way_of_right = plain;
-    way_of_right.level = way.level;
-    float *right = answer(w, way_of_right);
+    float *right = answer(w, plain_at(way.level));
     call_init(&call, w);
     for (size_t r = 0; r < w->R; r++) {
         call_row(&call, w, r, r, wants, right);
