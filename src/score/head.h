@@ -55,8 +55,8 @@ size_t head_space_bytes(size_t n_vocab, size_t dim, size_t max_rows, size_t max_
 /* Answers n_rows rows; allocates nothing. Columns of `head` from n_vocab on are never seen; its
  * bias is added. A logit that is not finite (after the division by the temperature) fails its row:
  * bad[i] = the lowest such id (of those computed, where the vocabulary is not swept), and what the
- * row's answers hold is undefined; else bad[i] = -1. In the mode of raw logits, the logits are those
- * that the softmax takes: divided by the score temperature too. */
+ * row's answers hold is undefined; else bad[i] = -1. In the mode of raw logits, the logits are
+ * those that the softmax takes: divided by the score temperature too. */
 void head_answer(struct pool *pool, const struct kernels *kernels, const struct matrix *head,
                  struct head_space *space, const struct head_row *rows, size_t n_rows,
                  int32_t *bad);

@@ -250,48 +250,53 @@ static void wrong_log_sum_exp_shows(void **state)
     world_free(&w);
 }
 
-/* Of the picked cells, the lowest id that is not finite is named; what nobody wants is not seen. */
+/* Inputs of 3e38 in all rows but the first: of the picked cells, the lowest id that is not finite
+ * is named; what nobody wants is not seen; the first row is as it was. */
+static void overflow_in_picks(struct world *w, unsigned wants, const int32_t *targets,
+                              const int32_t *bad)
+{
+    float *right = answer(w, plain);
+    struct row_lse *lse = learn(w, plain, 0);
+    for (size_t r = 1; r < w->R; r++) w->hidden[r * w->dim + r] = 3e38f;
+    for (int n_threads = 1; n_threads <= 3; n_threads++) {
+        struct way way = {n_threads, cpu_detect(), 5, 5, 1, false};
+        struct call call;
+        call_init(&call, w);
+        for (size_t r = 0; r < w->R; r++) {
+            call_row(&call, w, r, r, wants, right);
+            call.rows[r].target = targets[r];
+            call.rows[r].lse = &lse[r];
+            call.rows[r].known = true;
+        }
+        ask(w, way, kernels_get(way.level), call.rows, call.bad);
+        assert_memory_equal(call.bad, bad, w->R * sizeof *bad);
+        const float *scores = call.rows[0].scores, *expected = call.expected;
+        assert_memory_equal(scores, expected + (scores - call.out), w->K * sizeof *scores);
+        call_free(&call);
+    }
+    for (size_t r = 1; r < w->R; r++) w->hidden[r * w->dim + r] = 1;
+    free(lse);
+    free(right);
+}
+
 static void picked_logit_that_is_not_finite(void **state)
 {
     static const int32_t ids[] = {8999, 4503, 78, 4500, 77}, harmless[] = {3, 4499};
     static const int32_t targets[] = {0, 77, 8999, 76, 4501};
     static const int32_t bad[] = {-1, 77, 4500, 76, 4500}, none[] = {-1, -1, -1, -1, -1};
+    static const struct {
+        size_t row, id;
+    } large[] = {{1, 77}, {2, 8999}, {2, 4500}, {2, 4503}, {3, 76}, {3, 77}, {4, 4500}, {4, 4501}};
     struct world w;
     world_init(&w, 9000, 5, SPREAD);
-    for (size_t v = 0; v < 9000; v++) {
-        w.logits[1 * 9000 + v] = v == 77 ? 2 : 0.5f;
-        w.logits[2 * 9000 + v] = v == 8999 || v == 4500 || v == 4503 ? -2 : 0.5f;
-        w.logits[3 * 9000 + v] = v == 76 || v == 77 ? 2 : 0.5f;
-        w.logits[4 * 9000 + v] = v == 4500 || v == 4501 ? 2 : 0.5f;
-    }
+    for (size_t i = 9000; i < (size_t)5 * 9000; i++) w.logits[i] = 0.5f;
+    for (size_t i = 0; i < sizeof large / sizeof large[0]; i++)
+        w.logits[large[i].row * 9000 + large[i].id] = large[i].row == 2 ? -2 : 2;
     world_head(&w, 3);
-    for (int asks = 0; asks < 2; asks++) {
-        np_request request = {.candidate_ids = asks ? harmless : ids, .n_candidates = asks ? 2 : 5};
-        world_plan(&w, &request);
-        float *right = answer(&w, plain);
-        struct row_lse *lse = learn(&w, plain, 0);
-        for (size_t r = 1; r < 5; r++) w.hidden[r * 5 + r] = 3e38f;
-        for (int n_threads = 1; n_threads <= 3; n_threads++) {
-            struct call call;
-            call_init(&call, &w);
-            for (size_t r = 0; r < 5; r++) {
-                call_row(&call, &w, r, r, asks ? SCORES : SCORES | LOGPROB, right);
-                call.rows[r].target = targets[r];
-                call.rows[r].lse = &lse[r];
-                call.rows[r].known = true;
-            }
-            struct way way = {n_threads, cpu_detect(), 5, 5, 1, false};
-            ask(&w, way, kernels_get(way.level), call.rows, call.bad);
-            assert_memory_equal(call.bad, asks ? none : bad, sizeof bad);
-            assert_memory_equal(call.rows[0].scores,
-                                call.expected + (call.rows[0].scores - call.out),
-                                w.K * sizeof(float));
-            call_free(&call);
-        }
-        for (size_t r = 1; r < 5; r++) w.hidden[r * 5 + r] = 1;
-        free(lse);
-        free(right);
-    }
+    world_plan(&w, &(np_request){.candidate_ids = ids, .n_candidates = 5});
+    overflow_in_picks(&w, SCORES | LOGPROB, targets, bad);
+    world_plan(&w, &(np_request){.candidate_ids = harmless, .n_candidates = 2});
+    overflow_in_picks(&w, SCORES, targets, none);
     world_free(&w);
 }
 
