@@ -129,7 +129,8 @@ static double median_seconds(np_engine *engine, const struct scenario *s, int32_
 static void run_scenario(const struct options *o, const struct scenario *s)
 {
     np_model_options how = {.profile = o->profile, .cpu = o->cpu, .n_threads = o->n_threads};
-    np_engine_options engine_how = {.n_threads = o->n_threads, .chunk_rows = s->chunk_rows};
+    np_engine_options engine_how = {
+        .n_threads = o->n_threads, .chunk_rows = s->chunk_rows, .no_cache = 1};
     np_model *model;
     np_engine *engine;
     np_error err;

@@ -126,7 +126,7 @@ static double answer(struct peer *peer, const json_t *asked)
 static void open_peer(struct peer *peer, int argc, char **argv)
 {
     np_model_options options = {0};
-    np_engine_options engine_options = {0};
+    np_engine_options engine_options = {.no_cache = 1};
     np_error err;
     char name[200];
     for (int i = 2; i + 1 < argc; i += 2) {

@@ -28,9 +28,9 @@
  * n_bytes, and an array or text whose length is not 0. For those a status function answers NULL
  * with NP_EINPUT; np_model_info and np_engine_cancel, which have no status, do not look.
  *
- * Threads. An np_model may be used by any number of threads at once. An np_engine runs one call at
- * a time; a second caller waits. np_engine_cancel may be called from anywhere, a signal handler
- * included.
+ * Threads. An np_model and an np_engine may be used by any number of threads at once; requests that
+ * run at the same time share the engine's threads evenly by call, and share what their sequences
+ * have in common. np_engine_cancel may be called from anywhere, a signal handler included.
  */
 #ifndef NEPIT_H
 #define NEPIT_H
@@ -64,7 +64,8 @@ extern "C" {
     X(NP_ELIMIT, 6, "a size is above its limit")             \
     X(NP_ENUMERIC, 7, "a value is not a finite number")      \
     X(NP_ECANCELLED, 8, "cancelled by the caller")           \
-    X(NP_EINTERNAL, 9, "a fault of nepit itself")
+    X(NP_EINTERNAL, 9, "a fault of nepit itself")            \
+    X(NP_ETIMEOUT, 10, "not done in the time that was given")
 
 typedef enum np_status {
 #define NP_STATUS_ENUM(name, value, text) name = value,
@@ -198,6 +199,11 @@ typedef struct np_engine_options {
     size_t n_context;  /* longest sequence, tokens; 0 = the model's own */
     size_t chunk_rows; /* rows of one forward pass; 0 = 512. No bit of any answer depends on it */
     size_t max_memory; /* bytes for weights, key/value memory and work space; 0 = no limit */
+    /* The prefix cache: keys, values and last hidden rows of what was computed, kept for requests
+     * that begin alike and for others questions about the same tokens. It is a part of the
+     * key/value memory. Bytes; 0 = 256 MiB. no_cache: nothing is kept once no request uses it. */
+    size_t cache_memory;
+    int no_cache;
 } np_engine_options;
 
 /* Opens an engine on a model, which must outlive it. out: owned by the caller, ended by
@@ -206,13 +212,40 @@ typedef struct np_engine_options {
 NP_API np_status np_engine_open(np_model *model, const np_engine_options *options, np_engine **out,
                                 np_error *err);
 
-/* Ends the engine; NULL is allowed. No call may be running. */
+/* Ends the engine; NULL is allowed. No other call may be running. Requests that run are cancelled;
+ * their tickets can still be waited for, and only that. */
 NP_API void np_engine_close(np_engine *engine);
 
-/* Ends the running call soon (within a layer of one forward pass): requests that are not done fail
+/* Ends the running calls soon (within a layer of one forward pass): requests that are not done fail
  * with NP_ECANCELLED, those that are done stay. The next call works again. With no call running it
  * ends the next one, so that a signal just before a call is not lost. Async-signal-safe. */
 NP_API void np_engine_cancel(np_engine *engine);
+
+/* What an engine has done and holds, as of the end of the last step. */
+typedef struct np_stats {
+    uint64_t n_requests; /* taken so far */
+    uint64_t n_tokens;   /* of their sequences */
+    uint64_t n_computed; /* tokens that went through the model; the rest was shared or not needed */
+    uint64_t n_steps, n_evicted_pages, n_preempted;
+    size_t n_waiting, n_running;    /* requests */
+    size_t n_pages, n_cached_pages; /* of 64 tokens: that exist, and those that no request uses */
+    size_t page_bytes, cache_bytes; /* of one page; the limit of the cache */
+    uint64_t n_generated;           /* tokens */
+    double busy_s;                  /* seconds spent in the model and in the head */
+} np_stats;
+NP_API np_stats np_engine_stats(np_engine *engine);
+
+/* Forgets the prefix cache. These three wait until the step that runs is over. */
+NP_API void np_engine_clear_cache(np_engine *engine);
+
+/* Writes the prefix cache to a file: under another name first (path + ".part"), which is renamed
+ * when it is whole. About as large as the cache; requests wait meanwhile. Errors: NP_EIO,
+ * NP_ENOMEM. */
+NP_API np_status np_engine_save_cache(np_engine *engine, const char *path, np_error *err);
+/* Adds what a file holds to the prefix cache, as far as its limit allows; answers have the same
+ * bits as without it. Errors: NP_EIO, NP_EFORMAT (damaged, or of another model, profile, arithmetic
+ * or kind of machine; with the byte offset; what was read before it stays), NP_ENOMEM. */
+NP_API np_status np_engine_load_cache(np_engine *engine, const char *path, np_error *err);
 
 /* ---- requests ---------------------------------------------------------------------------------
  * */
@@ -236,6 +269,77 @@ typedef enum np_logprobs_mode {
 #define NP_WANT_ENTROPY 4u /* of the whole distribution */
 #define NP_WANT_TAIL 8u    /* log(1 - sum of the distinct candidates' probabilities) */
 #define NP_WANT_MASS 16u   /* log(1 - sum of the top tokens' probabilities) */
+
+/* ---- generation -------------------------------------------------------------------------------
+ * */
+
+typedef struct np_ids {
+    const int32_t *ids;
+    size_t n;
+} np_ids;
+typedef struct np_string {
+    const char *bytes;
+    size_t n_bytes;
+} np_string;
+typedef struct np_bias {
+    int32_t id;
+    float bias;
+} np_bias;
+
+/* How tokens are drawn: the parameters of vLLM, with its limits and in its order (docs/NUMERICS.md,
+ * "Sampling"). Zeros are the defaults. The same seed gives the same text whatever else runs. */
+typedef struct np_sampling {
+    const float *temperature;                  /* 0 (the likeliest token) to 2; NULL = 1 */
+    int32_t top_k;                             /* 0, -1: all */
+    float top_p;                               /* above 0, to 1; 0 = 1: all */
+    float min_p;                               /* 0 to 1 */
+    float presence_penalty, frequency_penalty; /* -2 to 2 */
+    float repetition_penalty;                  /* above 0; 0 = 1: none */
+    const uint64_t *seed;                      /* NULL: a random one */
+    const np_bias *logit_bias;
+    size_t n_logit_bias;
+    np_ids allowed_token_ids; /* ids NULL: all */
+    const np_ids *bad_words;
+    size_t n_bad_words;
+    np_ids stop_token_ids; /* end the text; they stay in token_ids, and out of the text */
+    const np_string *stop; /* texts that end it; at most 64, none empty */
+    size_t n_stop;
+    int include_stop; /* leaves the stop text, or token, in the text */
+    size_t min_tokens;
+    int ignore_eos;
+    int keep_special; /* special tokens appear in the text */
+    int32_t n;        /* choices, 0 = 1, at most 128 */
+    int processed;    /* values told are those after penalties, masks and temperature */
+    unsigned want;    /* of each token: NP_WANT_LOGPROB, _RANK, _ENTROPY (always raw) */
+    int32_t top;      /* likeliest tokens told beside each; -1 all */
+} np_sampling;
+
+typedef enum np_finish {
+    NP_NOT_FINISHED = 0,
+    NP_FINISH_LENGTH = 1, /* max_tokens, or the end of the context */
+    NP_FINISH_TOKEN = 2,  /* EOS, or one of stop_token_ids: the last of token_ids */
+    NP_FINISH_TEXT = 3    /* one of stop */
+} np_finish;
+
+/* One choice. Values are those of the token in the same place, bit for bit what scoring the
+ * finished sequence gives (unless `processed`). Beside token i, `text` has text_end[i] bytes; while
+ * it grows, the first n_text_bytes are final: they never end within a character or in what may be
+ * the beginning of a stop text. */
+typedef struct np_generated {
+    size_t n_tokens;
+    int32_t *token_ids; /* [n_tokens] */
+    float *logprobs;    /* [n_tokens] */
+    int32_t *ranks;     /* [n_tokens] */
+    float *entropies;   /* [n_tokens] */
+    size_t n_top;
+    int32_t *top_ids;    /* [n_tokens][n_top] by rank; -1 where masks leave fewer */
+    float *top_logprobs; /* [n_tokens][n_top] */
+    char *text;          /* NULL without a tokenizer */
+    size_t n_text_bytes;
+    size_t *text_end; /* [n_tokens] */
+    np_finish finish;
+    int32_t stop_index; /* NP_FINISH_TEXT: which of stop; else -1 */
+} np_generated;
 
 /* One request. Pointers are borrowed until the call returns. */
 typedef struct np_request {
@@ -266,6 +370,19 @@ typedef struct np_request {
 
     np_logprobs_mode logprobs_mode;
     const float *score_temperature; /* > 0, finite, NULL = 1: divides logits before the softmax */
+
+    /* What is to follow: up to max_tokens (0: nothing; SIZE_MAX: to the end of the context). */
+    size_t max_tokens;
+    const np_sampling *sampling; /* NULL: all defaults */
+
+    /* When it runs. */
+    int32_t priority;   /* lower numbers go first; requests of one number share evenly */
+    int64_t timeout_ms; /* from now on, above 0; 0 = none. Else NP_ETIMEOUT, within one step */
+
+    /* What it shares. Pages are found only by requests with the same salt (NULL = none), so that
+     * nobody learns by timing what others have sent. */
+    const char *cache_salt;        /* text */
+    int skip_reading_prefix_cache; /* computes everything itself, and leaves nothing behind */
 } np_request;
 
 /* The answer to one request; arrays belong to it until np_result_free. Row j of an array is causal
@@ -290,8 +407,10 @@ typedef struct np_result {
     size_t n_candidates;
     float *scores;     /* [n_rows][n_candidates] in the order of the request */
     float *tail;       /* [n_rows] log of the mass left beside the distinct candidates, <= 0 */
-    size_t n_computed; /* tokens that went through the model */
-    void *memory;      /* private: owns the arrays */
+    size_t n_computed; /* tokens that went through the model for it; others were shared or cached */
+    np_generated *choices; /* [n_choices]; NULL where nothing was to follow */
+    size_t n_choices;
+    void *memory; /* private: owns the arrays */
 } np_result;
 
 /* Runs n requests together. results[n] is filled in the order of the requests; every one must be
@@ -302,6 +421,30 @@ typedef struct np_result {
 NP_API np_status np_run(np_engine *engine, const np_request *requests, size_t n_requests,
                         np_result *results, void (*progress)(void *user, size_t done, size_t total),
                         void *progress_user, np_error *err);
+
+/* ---- requests that are not waited for ---------------------------------------------------------
+ * */
+
+typedef struct np_ticket np_ticket;
+
+/* Hands a request to the engine and returns. `ready` (may be NULL) is called on the engine's
+ * thread, after every step in which rows became ready: rows [0, n_rows) of the arrays of `result`
+ * are final. Once, as the last call, it comes with finished = 1: result->error says whether all is
+ * well. It must not wait, nor call the engine except for np_submit and np_cancel. The request's own
+ * arrays are borrowed until then. A request that is refused returns its error here,
+ * and `ready` is never called. Each ticket is a caller of its own when steps are shared. Errors: as
+ * np_run for one request. */
+typedef void np_ready(void *user, const np_result *result, size_t n_rows, int finished);
+NP_API np_status np_submit(np_engine *engine, const np_request *request, np_ready *ready,
+                           void *user, np_ticket **out, np_error *err);
+
+/* Ends a request before its next step: NP_ECANCELLED, unless it was done by then. Any thread. */
+NP_API void np_cancel(np_ticket *ticket);
+
+/* Waits until the request is finished, gives its result (freed by np_result_free) and ends the
+ * ticket: exactly once for each, by one thread, never inside `ready`. out may be NULL: then the
+ * result is freed. The status is the request's; err and out->error hold why. */
+NP_API np_status np_wait(np_ticket *ticket, np_result *out, np_error *err);
 
 /* Frees the arrays and zeroes *result, its error too; NULL and zeroed results are allowed. */
 NP_API void np_result_free(np_result *result);
@@ -323,6 +466,62 @@ NP_API np_status np_next(np_engine *engine, const char *text, size_t n_bytes, in
 NP_API np_status np_gather(np_engine *engine, const int32_t *token_ids, size_t n_tokens,
                            size_t start, const int32_t *candidate_ids, size_t n_candidates,
                            np_result *out, np_error *err);
+
+/* ---- long documents ---------------------------------------------------------------------------
+ * */
+
+/* A text of any size: in memory, or read piece by piece. */
+typedef struct np_document {
+    const char *text; /* [n_bytes], borrowed until the call returns; NULL: `read` gives the text */
+    uint64_t n_bytes; /* with `read`: what progress expects, 0 where that is not known */
+    /* Puts 1 to n_bytes bytes at `out` and returns how many; 0: the text ends; below 0: it cannot
+     * be read, and *err (never NULL) says why. NP_ECANCELLED there ends the whole call. */
+    int64_t (*read)(void *user, char *out, size_t n_bytes, np_error *err);
+    void *read_user;
+} np_document;
+
+typedef struct np_perplexity_options {
+    size_t window; /* rows of one window, at most the engine's context; 0 = that */
+    size_t stride; /* rows from one window to the next, 1 to window; 0 = window */
+    np_choice add_special, parse_special; /* as in np_request */
+    np_condition condition;
+    void (*progress)(void *user, size_t done, size_t total); /* bytes; total 0 where unknown */
+    /* results[document] is what it will be; in order, from the calling thread */
+    void (*finished)(void *user, size_t document);
+    void *user;
+} np_perplexity_options;
+
+/* Sums over one document. Plain values: nothing to free. */
+typedef struct np_perplexity_result {
+    np_error error; /* NP_OK, or why it was not finished: the rest is then what was done before */
+    uint64_t n_tokens; /* with BOS and EOS where they are added */
+    uint64_t n_scored; /* all but the first */
+    uint64_t n_bytes;
+    uint64_t n_scored_bytes; /* of the scored tokens */
+    uint64_t n_windows;
+    uint64_t n_computed;  /* tokens that went through the model */
+    double total;         /* nats: the float32 log-probabilities, added in order; -inf as -9999 */
+    double perplexity;    /* exp(-total / n_scored); NaN where nothing is scored */
+    double bits_per_byte; /* -total / ln 2 / n_scored_bytes; NaN where there are none */
+    size_t window, stride;
+    int has_bos; /* the first token is BOS */
+} np_perplexity_result;
+
+/* Scores every token of each document but its first exactly once. A window of W rows runs W tokens
+ * and scores the W next ones; windows begin every `stride` tokens, and each token is scored by the
+ * first window that holds its row. So a token sees all that stands before it in the first window,
+ * later between W - stride + 1 and W tokens. The window slides over the tokens as they are: BOS
+ * stands before the first one alone. A document of at most W+1 tokens is one window and gives the
+ * numbers of np_score; no later text changes an earlier number.
+ * Memory does not grow with a document: it is read and encoded in pieces, to the very ids of the
+ * whole. Where 16 MiB follow one another without a place to cut (one word of letters alone, say),
+ * the document fails with NP_ELIMIT. results[n]: filled in order. Returns NP_OK if all was run
+ * (also when single documents failed); NP_EINPUT (an option), NP_EUNSUPPORTED (no tokenizer):
+ * nothing was run; NP_ECANCELLED (np_engine_cancel), NP_ENOMEM, NP_EINTERNAL: documents that were
+ * not finished hold the error. */
+NP_API np_status np_perplexity(np_engine *engine, const np_document *documents, size_t n_documents,
+                               const np_perplexity_options *options, np_perplexity_result *results,
+                               np_error *err);
 
 #ifdef __cplusplus
 }

@@ -36,7 +36,7 @@ LIBRARIES = {
     "jansson.h": {"format", "text", "server", "cli", "tests", "bench"},
     "pcre2.h": {"text"},
     "utf8proc.h": {"text", "cli"},
-    "xxhash.h": {"api"},
+    "xxhash.h": {"model", "engine"},
     "microhttpd.h": {"server"},
     "curl/curl.h": {"cli"},
     "cmocka.h": {"tests"},

@@ -5,11 +5,11 @@
 #ifndef API_HANDLES_H
 #define API_HANDLES_H
 
+#include "api/watch.h"
 #include "engine/engine.h"
 #include "text/tokenizer.h"
 
-#define NUMERICS_VERSION "1" /* a changed bit of any answer is a new version */
-
+#define MAX_CHOICES 128
 /* An answer larger than this is refused before any work; both numbers are named. */
 #define MAX_ANSWER_BYTES ((size_t)4 << 30)
 
@@ -36,15 +36,52 @@ np_status need_pointer(const void *pointer, const char *where, np_error *err);
 np_status encode_request(const np_model *model, const np_request *request, struct encoding *out,
                          np_error *err);
 
-/* Everything of one request: its plan, and the result's arrays, all in one arena which
- * np_result.memory keeps. On an error the result holds it and the job must not run. */
-np_status submit_request(const np_engine *engine, const np_request *request, struct plan *plan,
-                         struct job *job, np_result *result);
+/* One sequence of a request: the request itself, and each further choice of what follows. */
+struct work {
+    struct job job; /* first: an event has its address */
+    struct plan plan;
+    struct generation generation;
+    struct sampling sampling;
+    struct watch watch;
+    bool keep_special;
+    const struct tokenizer *tokenizer;
+    np_generated *out; /* NULL: nothing follows */
+};
+/* What np_result.memory keeps: all of a request, in one arena. */
+struct answer_memory {
+    struct arena arena;
+    struct work *works;
+    size_t n_works;
+};
+
+/* A request becomes works that can be submitted (their caller, event and user still to be set) and
+ * the result's arrays. On an error the result holds it, and there are none. */
+np_status submit_request(const np_engine *engine, const np_request *request, np_result *result);
+static inline struct work *result_works(const np_result *result, size_t *n_works)
+{
+    struct answer_memory *memory = result->memory;
+    *n_works = memory ? memory->n_works : 0;
+    return memory ? memory->works : NULL;
+}
+
+/* following.c: what is to follow: works->generation, sampling and watch of every choice. */
+np_status submit_choices(const np_engine *engine, const np_request *request, np_result *result,
+                         struct answer_memory *memory, np_error *err);
+/* Brings what is told of a choice up to date: by the engine's thread, or when all is over. */
+void following_tell(struct work *work);
 
 /* Arrays of a result for a plan, tied to a job. */
 np_status result_init(np_result *result, const struct plan *plan, struct job *job,
                       struct arena *arena, np_error *err);
 /* After the run: a failed job leaves only its error. */
-void result_finish(np_result *result, const struct job *job);
+void result_finish(np_result *result);
+
+/* One array that an answer may want. */
+struct answer {
+    bool wanted;
+    size_t count, size_bytes;
+    void *place;
+};
+np_status push_answers(struct arena *arena, const struct answer *answers, size_t n, np_error *err);
 
 #endif

@@ -13,9 +13,11 @@ const char *np_version(void)
     return NP_VERSION;
 }
 
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
 const char *np_numerics(void)
 {
-    return NUMERICS_VERSION;
+    return TEXT(NUMERICS);
 }
 
 /* "Q4_1 x 210, F32 x 61" */
@@ -186,7 +188,7 @@ np_info np_model_info(const np_model *model)
                      .cpu_reason = model->cpu_reason,
                      .n_parameters = (int64_t)model->model->n_parameters,
                      .weight_bytes = (int64_t)model->model->weight_bytes,
-                     .kv_bytes_per_token = (int64_t)(kv_page_bytes(config) / PANEL),
+                     .kv_bytes_per_token = (int64_t)(kv_page_bytes(&model->model->kv) / PANEL),
                      .n_vocab = (int32_t)config->n_vocab,
                      .n_layers = (int32_t)config->n_layers,
                      .dim = (int32_t)config->dim,
@@ -214,7 +216,9 @@ np_status np_engine_open(np_model *model, const np_engine_options *options, np_e
                                          .oversubscribe = options->oversubscribe != 0,
                                          .n_context = options->n_context,
                                          .chunk_rows = options->chunk_rows,
-                                         .max_memory = options->max_memory};
+                                         .max_memory = options->max_memory,
+                                         .cache_memory = options->cache_memory,
+                                         .no_cache = options->no_cache != 0};
     TRY(need_pointer(out, "out", err));
     *out = NULL;
     TRY(need_pointer(model, "model", err));
@@ -243,4 +247,47 @@ void np_engine_close(np_engine *engine)
 void np_engine_cancel(np_engine *engine)
 {
     engine_cancel(engine->engine);
+}
+
+np_stats np_engine_stats(np_engine *engine)
+{
+    struct engine_stats stats = engine_stats(engine->engine);
+    return (np_stats){.n_requests = stats.n_jobs,
+                      .n_tokens = stats.n_tokens,
+                      .n_computed = stats.n_computed,
+                      .n_steps = stats.n_steps,
+                      .n_evicted_pages = stats.n_evicted,
+                      .n_preempted = stats.n_preempted,
+                      .n_waiting = stats.n_waiting,
+                      .n_running = stats.n_running,
+                      .n_pages = stats.n_pages,
+                      .n_cached_pages = stats.n_cached,
+                      .page_bytes = stats.page_bytes,
+                      .cache_bytes = stats.cache_bytes,
+                      .n_generated = stats.n_generated,
+                      .busy_s = 1e-9 * (double)stats.busy_ns};
+}
+
+void np_engine_clear_cache(np_engine *engine)
+{
+    engine_clear_cache(engine->engine);
+}
+
+static np_status cache_path(const np_engine *engine, const char *path, np_error *err)
+{
+    if (err) memset(err, 0, sizeof *err);
+    TRY(need_pointer(engine, "engine", err));
+    return need_pointer(path, "path", err);
+}
+
+np_status np_engine_save_cache(np_engine *engine, const char *path, np_error *err)
+{
+    TRY(cache_path(engine, path, err));
+    return engine_save_cache(engine->engine, path, err);
+}
+
+np_status np_engine_load_cache(np_engine *engine, const char *path, np_error *err)
+{
+    TRY(cache_path(engine, path, err));
+    return engine_load_cache(engine->engine, path, err);
 }

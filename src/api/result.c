@@ -6,15 +6,7 @@
 
 #include <stdio.h>
 
-/* One array that a plan may want. */
-struct answer {
-    bool wanted;
-    size_t count, size_bytes;
-    void *place;
-};
-
-static np_status push_answers(struct arena *arena, const struct answer *answers, size_t n,
-                              np_error *err)
+np_status push_answers(struct arena *arena, const struct answer *answers, size_t n, np_error *err)
 {
     size_t total_bytes = 0;
     for (size_t i = 0; i < n; i++) {
@@ -45,7 +37,7 @@ np_status result_init(np_result *result, const struct plan *plan, struct job *jo
                       struct arena *arena, np_error *err)
 {
     size_t rows = plan->n_rows, top = 0, cells = 0;
-    *job = (struct job){.plan = plan};
+    job->plan = plan;
     if (__builtin_mul_overflow(rows, plan->n_top, &top) ||
         __builtin_mul_overflow(rows, plan->n_candidates, &cells))
         return error_set(err, NP_ELIMIT, "top", NO_OFFSET, "the answer has too many values");
@@ -75,13 +67,17 @@ np_status result_init(np_result *result, const struct plan *plan, struct job *jo
     return NP_OK;
 }
 
-void result_finish(np_result *result, const struct job *job)
+void result_finish(np_result *result)
 {
-    if (job->error.status == NP_OK) {
-        result->n_computed = job->n_computed;
-        return;
+    size_t n_works;
+    struct work *works = result_works(result, &n_works);
+    np_error error = {0};
+    for (size_t i = 0; i < n_works; i++) {
+        if (error.status == NP_OK) error = works[i].job.error;
+        result->n_computed += works[i].job.n_computed;
+        if (works[i].out) following_tell(&works[i]);
     }
-    np_error error = job->error;
+    if (error.status == NP_OK) return;
     np_result_free(result);
     result->error = error;
 }
@@ -89,9 +85,11 @@ void result_finish(np_result *result, const struct job *job)
 void np_result_free(np_result *result)
 {
     if (!result) return;
-    if (result->memory) {
-        arena_free(result->memory);
-        mem_free(result->memory);
+    struct answer_memory *memory = result->memory;
+    if (memory) {
+        for (size_t i = 0; i < memory->n_works; i++) watch_free(&memory->works[i].watch);
+        arena_free(&memory->arena);
+        mem_free(memory);
     }
     memset(result, 0, sizeof *result);
 }

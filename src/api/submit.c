@@ -1,5 +1,5 @@
 /*
- * submit.c - a request becomes a plan and a job; every error of a user ends here.
+ * submit.c - a request becomes plans and jobs; every error of a user ends here.
  *
  * All memory of a request (ids, plan, answers) is one arena that the result keeps: a request that
  * fails gives back everything at once, and its neighbours never notice.
@@ -47,102 +47,72 @@ static np_status take_ids(const np_engine *engine, const np_request *request, np
     return NP_OK;
 }
 
-np_status submit_request(const np_engine *engine, const np_request *request, struct plan *plan,
-                         struct job *job, np_result *result)
+/* When it runs, and what it shares. */
+static np_status take_terms(const np_request *request, struct job *job, np_error *err)
 {
-    np_error *err = &result->error;
-    struct arena *arena = mem_alloc(1, sizeof *arena);
-    np_status status;
-    if (!arena) return error_nomem(err, "request", sizeof *arena);
-    arena_init(arena, SIZE_MAX);
-    result->memory = arena;
-    status = take_ids(engine, request, result, arena, err);
-    if (status == NP_OK)
-        status = plan_init(plan, request, result->token_ids, result->n_tokens,
-                           engine->model->model->config.n_vocab, engine_n_context(engine->engine),
-                           arena, err);
-    if (status == NP_OK) status = result_init(result, plan, job, arena, err);
+    if (request->timeout_ms < 0 || request->timeout_ms > INT64_MAX / 1000000) {
+        error_set(err, NP_EINPUT, "timeout_ms", NO_OFFSET, "0 (none) to %lld are allowed",
+                  (long long)(INT64_MAX / 1000000));
+        return error_given(err, NP_EINPUT, "%lld", (long long)request->timeout_ms);
+    }
+    job->priority = request->priority;
+    if (request->timeout_ms)
+        job->deadline_ns = monotonic_ns() + (uint64_t)request->timeout_ms * 1000000;
+    job->salt = request->cache_salt;
+    job->n_salt_bytes = request->cache_salt ? strlen(request->cache_salt) : 0;
+    job->skip_cache = request->skip_reading_prefix_cache != 0;
+    return NP_OK;
+}
+
+/* Whether anything is asked of the rows of the sequence itself. */
+static bool asks_of_rows(const np_request *request)
+{
+    return request->want || request->top || request->next || request->candidate_ids ||
+           request->n_candidates || request->n_candidate_rows;
+}
+
+static np_status make_works(const np_engine *engine, const np_request *request, np_result *result,
+                            struct answer_memory *memory, np_error *err)
+{
+    const struct model_config *config = &engine->model->model->config;
+    struct arena *arena = &memory->arena;
+    size_t n = 1;
+    if (request->max_tokens && request->sampling && request->sampling->n > 1)
+        n = (size_t)request->sampling->n; /* checked by submit_choices */
+    TRY(take_ids(engine, request, result, arena, err));
+    struct work *works = n <= MAX_CHOICES ? arena_push_array(arena, n, sizeof *works) : NULL;
+    if (!works && n <= MAX_CHOICES) return error_nomem(err, "request", n * sizeof *works);
+    if (!works)
+        return error_given(err,
+                           error_set(err, NP_EINPUT, "n", NO_OFFSET,
+                                     "at most %d choices are allowed", MAX_CHOICES),
+                           "%zu", n);
+    memory->works = works;
+    TRY(plan_init(&works->plan, request, result->token_ids, result->n_tokens, config->n_vocab,
+                  engine_n_context(engine->engine), arena, err));
+    if (request->max_tokens && !asks_of_rows(request))
+        works->plan.n_rows = works->plan.n_scored = 0;
+    TRY(result_init(result, &works->plan, &works->job, arena, err));
+    for (size_t i = 1; i < n; i++) {
+        works[i].plan = works->plan;
+        works[i].plan.n_rows = works[i].plan.n_scored = 0;
+        works[i].job.plan = &works[i].plan;
+    }
+    for (size_t i = 0; i < n; i++) TRY(take_terms(request, &works[i].job, err));
+    memory->n_works = n;
+    return request->max_tokens ? submit_choices(engine, request, result, memory, err) : NP_OK;
+}
+
+np_status submit_request(const np_engine *engine, const np_request *request, np_result *result)
+{
+    struct answer_memory *memory = mem_alloc(1, sizeof *memory);
+    if (!memory) return error_nomem(&result->error, "request", sizeof *memory);
+    arena_init(&memory->arena, SIZE_MAX);
+    result->memory = memory;
+    np_error error = {0};
+    np_status status = make_works(engine, request, result, memory, &error);
     if (status == NP_OK) return NP_OK;
-    np_error error = *err;
     np_result_free(result);
     result->error = error;
     return status;
-}
-
-np_status np_run(np_engine *engine, const np_request *requests, size_t n_requests,
-                 np_result *results, void (*progress)(void *user, size_t done, size_t total),
-                 void *progress_user, np_error *err)
-{
-    if (n_requests) TRY(need_pointer(results, "results", err));
-    if (n_requests) memset(results, 0, n_requests * sizeof *results);
-    TRY(need_pointer(engine, "engine", err));
-    if (n_requests) TRY(need_pointer(requests, "requests", err));
-    struct plan *plans = mem_alloc(n_requests ? n_requests : 1, sizeof *plans);
-    struct job *jobs = mem_alloc(n_requests ? n_requests : 1, sizeof *jobs);
-    size_t *owner = mem_alloc(n_requests ? n_requests : 1, sizeof *owner), n_jobs = 0;
-    np_status status = NP_OK;
-    if (err) memset(err, 0, sizeof *err);
-    if (!plans || !jobs || !owner) {
-        status = error_nomem(err, "requests", n_requests * sizeof *plans);
-        for (size_t i = 0; i < n_requests; i++) error_nomem(&results[i].error, "requests", 0);
-        goto done;
-    }
-    for (size_t i = 0; i < n_requests; i++) {
-        if (submit_request(engine, &requests[i], &plans[i], &jobs[n_jobs], &results[i]) != NP_OK)
-            continue;
-        owner[n_jobs++] = i;
-    }
-    status = engine_run(engine->engine, jobs, n_jobs, progress, progress_user, err);
-    for (size_t k = 0; k < n_jobs; k++) result_finish(&results[owner[k]], &jobs[k]);
-done:
-    mem_free(plans);
-    mem_free(jobs);
-    mem_free(owner);
-    return status;
-}
-
-/* One request; its own error is the call's, and stays in the emptied result. */
-static np_status run_one(np_engine *engine, const np_request *request, np_result *out,
-                         np_error *err)
-{
-    np_error error;
-    TRY(need_pointer(out, "out", err));
-    np_status status = np_run(engine, request, 1, out, NULL, NULL, &error);
-    if (status == NP_OK) error = out->error;
-    if (err) *err = error;
-    if (error.status == NP_OK) return NP_OK;
-    np_result_free(out);
-    out->error = error;
-    return error.status;
-}
-
-np_status np_score(np_engine *engine, const char *text, size_t n_bytes, np_result *out,
-                   np_error *err)
-{
-    np_request request = {.text = text, .n_bytes = n_bytes, .want = NP_WANT_LOGPROB | NP_WANT_RANK};
-    return run_one(engine, &request, out, err);
-}
-
-np_status np_next(np_engine *engine, const char *text, size_t n_bytes, int32_t top, np_result *out,
-                  np_error *err)
-{
-    np_request request = {.text = text,
-                          .n_bytes = n_bytes,
-                          .start = SIZE_MAX,
-                          .next = 1,
-                          .top = top,
-                          .want = NP_WANT_ENTROPY | NP_WANT_MASS};
-    return run_one(engine, &request, out, err);
-}
-
-np_status np_gather(np_engine *engine, const int32_t *token_ids, size_t n_tokens, size_t start,
-                    const int32_t *candidate_ids, size_t n_candidates, np_result *out,
-                    np_error *err)
-{
-    np_request request = {.token_ids = token_ids,
-                          .n_tokens = n_tokens,
-                          .start = start,
-                          .candidate_ids = candidate_ids,
-                          .n_candidates = n_candidates};
-    return run_one(engine, &request, out, err);
 }

@@ -1,12 +1,13 @@
 /*
  * engine.c - opens the parts of an engine within a memory plan.
  *
- * The plan is made before anything is taken: weights + work space + head + hidden rows + key/value
- * pages. Pages are then taken as sequences need them, up to what the plan leaves.
+ * The plan is made before anything is taken: weights + work space + head + the pages of one
+ * sequence of the whole context, and one more to leave another in the middle of a page. Further
+ * pages are taken as jobs need them, up to what the plan leaves; the cache is a part of those.
  */
-#include "engine/steps.h"
+#include "engine/state.h"
 
-#include <pthread.h>
+#include <signal.h>
 
 static np_status memory_error(np_error *err, size_t max_memory, uint64_t weights, uint64_t work,
                               uint64_t pages, size_t n_context)
@@ -22,12 +23,12 @@ static np_status memory_error(np_error *err, size_t max_memory, uint64_t weights
 static np_status plan_memory(struct engine *engine, size_t max_memory, np_error *err)
 {
     const struct model_config *config = &engine->model->config;
-    uint64_t weights = engine->model->weight_bytes, page = kv_page_bytes(config);
+    uint64_t weights = engine->model->weight_bytes, page = kv_page_bytes(&engine->model->kv);
     uint64_t work =
         workspace_bytes(config, engine->chunk_rows, engine->n_context, engine->n_threads) +
-        head_space_bytes(config->n_vocab, config->dim, engine->chunk_rows, 0, engine->n_threads) +
-        (uint64_t)engine->chunk_rows * config->dim * sizeof(float);
-    uint64_t least = (engine->n_context + PANEL - 1) / PANEL;
+        head_space_bytes(config->n_vocab, config->dim, engine->chunk_rows, 0, engine->n_threads);
+    work += generate_bytes(config->n_vocab, engine->n_threads);
+    uint64_t least = kv_pages(engine->n_context) + 1;
     engine->max_pages = SIZE_MAX;
     if (max_memory == 0) return NP_OK;
     if (weights + work + least * page > max_memory)
@@ -45,6 +46,11 @@ static np_status take_limits(struct engine *engine, const struct engine_limits *
     if (engine->n_threads > cores && !limits->oversubscribe) engine->n_threads = cores;
     engine->n_context = limits->n_context ? limits->n_context : model_context;
     engine->chunk_rows = limits->chunk_rows ? limits->chunk_rows : ENGINE_CHUNK_ROWS;
+    size_t cache_memory = limits->cache_memory ? limits->cache_memory : ENGINE_CACHE_BYTES;
+    if (limits->no_cache) cache_memory = 0;
+    engine->max_cached = cache_memory / kv_page_bytes(&engine->model->kv);
+    engine->stats.page_bytes = kv_page_bytes(&engine->model->kv);
+    engine->stats.cache_bytes = cache_memory;
     if (engine->n_context > model_context) {
         error_set(err, NP_EINPUT, "context", NO_OFFSET,
                   "the model was trained for at most %zu tokens", model_context);
@@ -59,24 +65,38 @@ static np_status take_limits(struct engine *engine, const struct engine_limits *
 /* The buffers of a step, all of chunk_rows entries. */
 static np_status take_buffers(struct engine *engine, np_error *err)
 {
-    size_t rows = engine->chunk_rows, hidden = rows * engine->model->config.dim;
+    size_t rows = engine->chunk_rows;
     const struct {
         void *place;
         size_t count, size_bytes;
     } buffers[] = {{&engine->ids, rows, sizeof(int32_t)},
-                   {&engine->bad, rows, sizeof(int32_t)},
+                   {&engine->wanted, rows, sizeof(bool)},
                    {&engine->runs, rows, sizeof(struct run)},
-                   {&engine->run_jobs, rows, sizeof(size_t)},
+                   {&engine->run_jobs, rows, sizeof(struct job *)},
+                   {&engine->members, rows, sizeof(struct job *)},
                    {&engine->head_rows, rows, sizeof(struct head_row)},
-                   {&engine->row_jobs, rows, sizeof(size_t)},
-                   {&engine->seqs, rows, sizeof(struct kv_seq)},
-                   {&engine->hidden, hidden, sizeof(float)}};
+                   {&engine->row_jobs, rows, sizeof(struct job *)},
+                   {&engine->row_nodes, rows, sizeof(struct node *)},
+                   {&engine->bad, rows, sizeof(int32_t)}};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
         void *memory = arena_push_array(&engine->arena, buffers[i].count, buffers[i].size_bytes);
         if (!memory)
             return error_nomem(err, "step buffers", buffers[i].count * buffers[i].size_bytes);
         memcpy(buffers[i].place, &memory, sizeof memory);
     }
+    return NP_OK;
+}
+
+/* Its own thread; signals never arrive there. */
+static np_status start_thread(struct engine *engine, np_error *err)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&engine->thread, NULL, queue_thread, engine);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) return error_set(err, NP_ENOMEM, "threads", NO_OFFSET, "no thread can be had");
+    engine->has_thread = true;
     return NP_OK;
 }
 
@@ -87,12 +107,14 @@ static np_status open_parts(struct engine *engine, const struct engine_limits *l
     TRY(take_limits(engine, limits, err));
     TRY(plan_memory(engine, limits->max_memory, err));
     TRY(pool_open(&engine->pool, engine->n_threads, err));
-    TRY(kv_pool_init(&engine->kv, config, engine->max_pages, err));
     TRY(workspace_open(engine->model, engine->chunk_rows, engine->n_context, engine->n_threads,
                        &engine->workspace, err));
     TRY(head_space_open(config->n_vocab, config->dim, engine->chunk_rows, 0, engine->n_threads,
                         &engine->head_space, err));
-    return take_buffers(engine, err);
+    TRY(take_buffers(engine, err));
+    TRY(generate_open(engine, err));
+    tree_init(&engine->tree, &engine->model->kv, engine->max_pages, engine->max_cached);
+    return start_thread(engine, err);
 }
 
 np_status engine_open(const struct model *model, const struct engine_limits *limits,
@@ -103,7 +125,9 @@ np_status engine_open(const struct model *model, const struct engine_limits *lim
     if (!engine) return error_nomem(err, "engine", sizeof *engine);
     engine->model = model;
     arena_init(&engine->arena, SIZE_MAX);
-    pthread_mutex_init(&engine->door, NULL);
+    pthread_mutex_init(&engine->lock, NULL);
+    pthread_cond_init(&engine->work, NULL);
+    pthread_cond_init(&engine->errand_done, NULL);
     np_status status = open_parts(engine, limits, err);
     if (status == NP_OK)
         *out = engine;
@@ -115,18 +139,22 @@ np_status engine_open(const struct model *model, const struct engine_limits *lim
 void engine_close(struct engine *engine)
 {
     if (!engine) return;
+    if (engine->has_thread) {
+        pthread_mutex_lock(&engine->lock);
+        engine->closing = true;
+        pthread_cond_signal(&engine->work);
+        pthread_mutex_unlock(&engine->lock);
+        pthread_join(engine->thread, NULL);
+    }
+    tree_free(&engine->tree);
     head_space_close(engine->head_space);
     workspace_close(engine->workspace);
-    kv_pool_free(&engine->kv);
     if (engine->pool) pool_close(engine->pool);
     arena_free(&engine->arena);
-    pthread_mutex_destroy(&engine->door);
+    pthread_cond_destroy(&engine->errand_done);
+    pthread_cond_destroy(&engine->work);
+    pthread_mutex_destroy(&engine->lock);
     mem_free(engine);
-}
-
-void engine_cancel(struct engine *engine)
-{
-    atomic_store(&engine->cancel, 1);
 }
 
 size_t engine_n_context(const struct engine *engine)

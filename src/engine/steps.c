@@ -1,50 +1,32 @@
 /*
- * steps.c - jobs in, steps through the model and the head, answers out.
+ * steps.c - a step through the model and the head, answers into the jobs.
  *
- * Jobs begin in their order and at most one is ever half done: the one that the last step cut. So
- * the state between steps is two numbers (the next job, how far it is) and that job's pages.
+ * A row whose log-sum-exp the tree knows costs only the columns that are asked of it
+ * (score/head.h).
  */
-#include "engine/steps.h"
+#include "engine/state.h"
 
-struct progress_state {
-    size_t done, total;
-    engine_progress *tell;
-    void *user;
-};
-
-/* Tokens that must go through the model: up to the last row that is wanted. */
-static size_t job_length(const struct job *job)
+/* The row's log-sum-exp: it is written by one row of a call, or read by some. */
+static void lend_lse(struct node *node, size_t column, bool entropy, struct head_row *out)
 {
-    return job->plan->n_rows ? job->plan->start + job->plan->n_rows : 0;
+    uint64_t bit = (uint64_t)1 << column;
+    bool known_entropy = (node->known_entropy & bit) != 0;
+    bool known = (node->known & bit) && (!entropy || known_entropy);
+    if ((known ? node->lent : node->lent | node->read) & bit) return;
+    *(known ? &node->read : &node->lent) |= bit;
+    out->lse = &node->lse[column];
+    out->known = known;
+    out->known_entropy = known && known_entropy;
 }
 
-static size_t clamp(size_t value, size_t low, size_t high)
-{
-    return value < low ? low : value > high ? high : value;
-}
-
-/* Adds tokens [first, first + n) of a job to the step. */
-static void add_run(struct engine *engine, struct step *step, const struct job *job,
-                    size_t job_index, size_t first, size_t n)
+static struct head_row head_row_of(const struct engine *engine, const struct job *job, size_t j)
 {
     const struct plan *plan = job->plan;
-    struct run *run = &engine->runs[step->n_runs];
-    size_t last = first + n, end = plan->start + plan->n_rows;
-    *run = (struct run){
-        .seq = &engine->seqs[step->n_runs], .first = first, .n_rows = n, .row = step->n_rows};
-    run->want_begin = clamp(plan->start, first, last) - first;
-    run->want_end = clamp(end, first, last) - first;
-    memcpy(engine->ids + step->n_rows, plan->token_ids + first, n * sizeof(int32_t));
-    engine->run_jobs[step->n_runs++] = job_index;
-    step->n_rows += n;
-    step->n_wanted += run->want_end - run->want_begin;
-}
-
-static struct head_row head_row_of(const struct job *job, size_t row, const float *hidden)
-{
-    const struct plan *plan = job->plan;
-    size_t j = row - plan->start;
-    struct head_row out = {.plan = plan, .hidden = hidden, .j = j, .target = -1};
+    size_t row = plan->start + j, column = row % PANEL;
+    struct node *node = job->path[row / PANEL];
+    struct head_row out = {.plan = plan, .j = j, .target = -1};
+    out.hidden = kv_hidden(&engine->model->kv, node->page, column);
+    if (plan->temperature == 1) lend_lse(node, column, job->entropies != NULL, &out);
     if (j < plan->n_scored) {
         if (job->logprobs) out.logprob = job->logprobs + j;
         if (job->ranks) out.rank = job->ranks + j;
@@ -59,142 +41,111 @@ static struct head_row head_row_of(const struct job *job, size_t row, const floa
     return out;
 }
 
-static void fail_job(struct job *job, np_status status, size_t position, const char *what)
+void job_fail(struct job *job, np_status status, const char *where, const char *message)
+{
+    if (job->error.status == NP_OK) error_set(&job->error, status, where, NO_OFFSET, "%s", message);
+}
+
+static void fail_at(struct job *job, np_status status, size_t position, const char *message)
 {
     char where[48];
     if (job->error.status != NP_OK) return;
     snprintf(where, sizeof where, "token_ids[%zu]", position);
-    error_set(&job->error, status, where, NO_OFFSET, "%s", what);
+    job_fail(job, status, where, message);
     error_given(&job->error, status, "%d", (int)job->plan->token_ids[position]);
 }
 
-/* The wanted rows of a step that has run: through the head, into the jobs. */
-static void answer_rows(struct engine *engine, const struct step *step, struct job *jobs)
+/* A token whose key or value is not finite spoils every job that has it, now and from the cache. */
+static void check_path(struct job *job)
+{
+    for (; job->n_sound < job->at; job->n_sound += PANEL - job->n_sound % PANEL) {
+        size_t page = job->n_sound / PANEL, bad = page * PANEL + job->path[page]->bad;
+        if (job->path[page]->bad < PANEL && bad < job->at)
+            fail_at(
+                job, NP_ENUMERIC, bad,
+                "a key or value of this token is not a finite number: the model overflows here");
+    }
+    job->n_sound = job->at / PANEL * PANEL;
+}
+
+void step_bad_logit(struct job *job, float temperature, size_t position, int32_t id)
+{
+    char what[160];
+    /* Below 1 it is the temperature that makes logits large, and that came with the request. */
+    np_status status = temperature < 1 ? NP_EINPUT : NP_ENUMERIC;
+    snprintf(what, sizeof what, "the logit of token %d after this token is not a finite number%s",
+             (int)id, temperature != 1 ? " (the logits are divided by the score temperature)" : "");
+    fail_at(job, status, position, what);
+}
+
+/* Rows that were asked for, of all members: through the head, into the jobs. */
+static void answer_rows(struct engine *engine)
 {
     const struct model *model = engine->model;
-    char what[160];
     size_t n = 0;
-    for (size_t i = 0; i < step->n_runs; i++) {
-        const struct run *run = &step->runs[i];
-        struct job *job = &jobs[engine->run_jobs[i]];
-        if (run->bad != SIZE_MAX)
-            fail_job(
-                job, NP_ENUMERIC, run->bad,
-                "a key or value of this token is not a finite number: the model overflows here");
-        for (size_t r = run->want_begin; r < run->want_end; r++, n++) {
-            engine->row_jobs[n] = engine->run_jobs[i];
-            engine->head_rows[n] =
-                head_row_of(job, run->first + r, engine->hidden + n * model->config.dim);
+    for (size_t i = 0; i < engine->n_members; i++) {
+        struct job *job = engine->members[i];
+        if (job->error.status != NP_OK) continue;
+        for (size_t j = job->n_answered; j < job->n_asked; j++, n++) {
+            engine->row_jobs[n] = job;
+            engine->row_nodes[n] = job->path[(job->plan->start + j) / PANEL];
+            engine->head_rows[n] = head_row_of(engine, job, j);
         }
     }
     if (n == 0) return;
     head_answer(engine->pool, model->kernels, model_head(model), engine->head_space,
                 engine->head_rows, n, engine->bad);
     for (size_t i = 0; i < n; i++) {
-        if (engine->bad[i] < 0) continue;
-        const struct plan *plan = engine->head_rows[i].plan;
-        /* Below 1 it is the temperature that makes logits large, and that came with the request. */
-        np_status status = plan->temperature < 1 ? NP_EINPUT : NP_ENUMERIC;
-        snprintf(
-            what, sizeof what, "the logit of token %d after this token is not a finite number%s",
-            (int)engine->bad[i],
-            plan->temperature != 1 ? " (the logits are divided by the score temperature)" : "");
-        fail_job(&jobs[engine->row_jobs[i]], status, plan->start + engine->head_rows[i].j, what);
+        const struct head_row *row = &engine->head_rows[i];
+        struct node *node = engine->row_nodes[i];
+        node->lent = node->read = 0;
+        size_t position = row->plan->start + row->j;
+        if (engine->bad[i] >= 0)
+            step_bad_logit(engine->row_jobs[i], row->plan->temperature, position, engine->bad[i]);
+        if (engine->bad[i] >= 0 || !row->lse || row->known) continue;
+        uint64_t bit = (uint64_t)1 << position % PANEL;
+        node->known |= bit;
+        node->known_entropy = row->entropy ? node->known_entropy | bit : node->known_entropy & ~bit;
     }
 }
 
-/* Fills a step from job *next, token *at on; moves both on. seqs[0] belongs to the job that was
- * cut. */
-static void fill_step(struct engine *engine, struct step *step, struct job *jobs, size_t n_jobs,
-                      size_t *next, size_t *at)
-{
-    *step = (struct step){.ids = engine->ids, .runs = engine->runs};
-    while (*next < n_jobs && step->n_rows < engine->chunk_rows) {
-        struct job *job = &jobs[*next];
-        size_t length = job_length(job), left = length - *at;
-        size_t room = engine->chunk_rows - step->n_rows, n = left < room ? left : room;
-        np_error err = {0};
-        if (length == 0 || job->error.status != NP_OK) {
-            (*next)++;
-            continue;
-        }
-        /* Another sequence's pages may fill the memory: then this one waits for the next step. */
-        if (kv_reserve(&engine->kv, &engine->seqs[step->n_runs], *at + n, &err) != NP_OK) {
-            if (step->n_runs > 0) {
-                kv_release(&engine->kv, &engine->seqs[step->n_runs]);
-                return;
-            }
-            job->error = err;
-            kv_release(&engine->kv, &engine->seqs[0]);
-            (*next)++;
-            *at = 0;
-            continue;
-        }
-        add_run(engine, step, job, *next, *at, n);
-        job->n_computed += n;
-        *at += n;
-        if (*at < length) return;
-        (*next)++;
-        *at = 0;
-    }
-}
+/* All nodes of a run, from the one of its first row on. */
+#define FOR_NODES(node, engine, i)                                                   \
+    for (size_t p_ = (engine)->runs[i].first / PANEL,                                \
+                end_ = kv_pages((engine)->runs[i].first + (engine)->runs[i].n_rows); \
+         p_ < end_ && ((node) = (engine)->run_jobs[i]->path[p_], true); p_++)
 
-/* Gives back the pages of every sequence of the step but the one that was cut, which moves to
- * seqs[0]. */
-static void end_step(struct engine *engine, const struct step *step, struct job *jobs, size_t next,
-                     size_t *at)
+np_status step_run(struct engine *engine, np_error *err)
 {
+    struct step *step = &engine->step;
+    struct node *node;
+    np_status status = NP_OK;
+    if (step->n_rows > 0)
+        status = model_forward(engine->model, engine->workspace, engine->pool, step,
+                               &engine->cancel, err);
     for (size_t i = 0; i < step->n_runs; i++) {
-        bool cut = engine->run_jobs[i] == next && *at > 0;
-        if (cut && jobs[next].error.status == NP_OK) {
-            if (i > 0) engine->seqs[0] = engine->seqs[i];
-            if (i > 0) memset(&engine->seqs[i], 0, sizeof engine->seqs[i]);
-            continue;
-        }
-        if (cut) *at = 0; /* it failed: fill_step passes over it */
-        kv_release(&engine->kv, &engine->seqs[i]);
-    }
-}
-
-/* Not inlined: no arithmetic may move across fpenv_enter and fpenv_leave. */
-__attribute__((noinline)) static np_status run_steps(struct engine *engine, struct job *jobs,
-                                                     size_t n_jobs, struct progress_state *progress,
-                                                     np_error *err)
-{
-    struct step step;
-    size_t next = 0, at = 0;
-    for (;;) {
-        fill_step(engine, &step, jobs, n_jobs, &next, &at);
-        if (step.n_runs == 0) return NP_OK;
-        np_status status = model_forward(engine->model, engine->workspace, engine->pool,
-                                         &engine->kv, &step, engine->hidden, &engine->cancel, err);
-        if (status != NP_OK) {
-            for (size_t i = 0; i < step.n_runs; i++) {
-                kv_release(&engine->kv, &engine->seqs[i]);
-                error_set(&jobs[engine->run_jobs[i]].error, status, NULL, NO_OFFSET, "cancelled");
+        size_t bad = step->runs[i].bad;
+        FOR_NODES(node, engine, i)
+        {
+            if (status != NP_OK) {
+                tree_forget(node);
+                continue;
             }
-            for (; next < n_jobs; next++)
-                if (jobs[next].error.status == NP_OK && job_length(&jobs[next]) > 0)
-                    error_set(&jobs[next].error, status, NULL, NO_OFFSET, "cancelled");
-            return status;
+            node->n_done = node->n;
+            node->hidden |= node->wanted;
+            node->wanted = 0;
         }
-        answer_rows(engine, &step, jobs);
-        end_step(engine, &step, jobs, next, &at);
-        progress->done += step.n_rows;
-        if (progress->tell) progress->tell(progress->user, progress->done, progress->total);
+        if (status == NP_OK && bad != SIZE_MAX) {
+            node = engine->run_jobs[i]->path[bad / PANEL];
+            if (bad % PANEL < node->bad) node->bad = bad % PANEL;
+        }
     }
-}
-
-np_status engine_run(struct engine *engine, struct job *jobs, size_t n_jobs,
-                     engine_progress *progress, void *user, np_error *err)
-{
-    struct progress_state state = {.tell = progress, .user = user};
-    for (size_t i = 0; i < n_jobs; i++) state.total += job_length(&jobs[i]);
-    pthread_mutex_lock(&engine->door);
-    struct fpenv saved = fpenv_enter();
-    np_status status = run_steps(engine, jobs, n_jobs, &state, err);
-    atomic_store(&engine->cancel, 0);
-    fpenv_leave(saved);
-    pthread_mutex_unlock(&engine->door);
-    return status;
+    if (status != NP_OK) return status;
+    engine->n_steps += step->n_rows > 0;
+    engine->n_computed += step->n_rows;
+    for (size_t i = 0; i < engine->n_members; i++)
+        if (engine->members[i]->root) check_path(engine->members[i]);
+    answer_rows(engine);
+    generate_tokens(engine);
+    return NP_OK;
 }

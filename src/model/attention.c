@@ -18,7 +18,6 @@
 struct attention_task {
     const struct model *model;
     struct workspace *workspace;
-    const struct kv_pool *kv;
     size_t layer, n_spans;
     size_t group;  /* query heads per key/value head */
     size_t window; /* 0: none */
@@ -78,11 +77,11 @@ static void attend_tile(const struct attention_task *task, const struct span *sp
                group * head_dim * sizeof(float));
 
     for (size_t p = 0; p < n_pages; p++) {
-        const struct kv_page *page = span->run->seq->pages[base / PANEL + p];
+        float *page = span->run->pages[base / PANEL + p];
         size_t left = n_keys - p * PANEL;
-        pages[p] = kv_values(task->kv, page, task->layer, head);
-        kernels->score_keys(rows, q, head_dim, kv_keys(task->kv, page, task->layer, head), head_dim,
-                            scores + p * PANEL, ld, left < PANEL ? left : PANEL);
+        pages[p] = kv_values(&task->model->kv, page, task->layer, head);
+        kernels->score_keys(rows, q, head_dim, kv_keys(&task->model->kv, page, task->layer, head),
+                            head_dim, scores + p * PANEL, ld, left < PANEL ? left : PANEL);
     }
 
     size_t n_even = (n_keys + 1) & ~(size_t)1;
@@ -128,12 +127,11 @@ static void attention_work(void *ctx, int thread, int n_threads)
 }
 
 void attention(const struct model *model, struct workspace *workspace, struct pool *pool,
-               const struct kv_pool *kv, size_t layer, size_t n_spans)
+               size_t layer, size_t n_spans)
 {
     const struct model_config *config = &model->config;
     struct attention_task task = {.model = model,
                                   .workspace = workspace,
-                                  .kv = kv,
                                   .layer = layer,
                                   .n_spans = n_spans,
                                   .group = config->n_heads / config->n_kv_heads,

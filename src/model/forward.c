@@ -1,5 +1,5 @@
 /*
- * forward.c - token ids and a KV view in, final hidden rows out.
+ * forward.c - token ids and pages in, final hidden rows out.
  *
  *   x = embedding (+ position)
  *   every layer:  x = x + Out . attention(rope(Qkv . norm1(x)))
@@ -17,12 +17,11 @@ struct pass {
     const struct model *model;
     struct workspace *ws;
     struct pool *pool;
-    const struct kv_pool *kv;
     const struct step *step;
     size_t layer, n_rows;
     /* of the norm at hand */
     const float *gain, *bias;
-    float *out;
+    float *out; /* NULL: the final one, into the pages */
 };
 
 static size_t qkv_dim(const struct model_config *config)
@@ -60,6 +59,13 @@ static void embed_work(void *ctx, int thread, int n_threads)
     }
 }
 
+static float *hidden_row(const struct pass *pass, size_t row)
+{
+    size_t position = pass->ws->position[row];
+    float *page = pass->ws->run[row]->pages[position / PANEL];
+    return kv_hidden(&pass->model->kv, page, position % PANEL);
+}
+
 /* x += delta, out = norm(x rounded) */
 static void norm_work(void *ctx, int thread, int n_threads)
 {
@@ -69,7 +75,7 @@ static void norm_work(void *ctx, int thread, int n_threads)
     size_t dim = config->dim, begin, end;
     pool_share(pass->n_rows, thread, n_threads, &begin, &end);
     for (size_t r = begin; r < end; r++) {
-        float *out = pass->out + r * dim;
+        float *out = pass->out ? pass->out + r * dim : hidden_row(pass, r);
         kernels->accumulate(dim, pass->ws->delta + r * dim, pass->ws->x + r * dim, out);
         if (config->norm == NORM_RMS)
             kernels->rms_norm(dim, out, pass->gain, config->norm_eps, out);
@@ -100,9 +106,9 @@ static void store_token(const struct pass *pass, struct run *run, size_t positio
                         const float *key, const float *value)
 {
     size_t head_dim = pass->model->config.head_dim, column = position % PANEL;
-    const struct kv_page *page = run->seq->pages[position / PANEL];
-    float *keys = kv_keys(pass->kv, page, pass->layer, head);
-    float *values = kv_values(pass->kv, page, pass->layer, head);
+    float *page = run->pages[position / PANEL];
+    float *keys = kv_keys(&pass->model->kv, page, pass->layer, head);
+    float *values = kv_values(&pass->model->kv, page, pass->layer, head);
     bool bad =
         first_nonfinite(key, head_dim) < head_dim || first_nonfinite(value, head_dim) < head_dim;
     if (bad) note_bad(run, position);
@@ -164,34 +170,39 @@ static size_t list_rows(struct pass *pass)
     return pass->step->n_runs;
 }
 
-/* Only the wanted rows, moved together; x and qkv follow. */
+/* Only the wanted rows, moved together, as spans; x, qkv, run and position follow. */
 static size_t keep_wanted(struct pass *pass)
 {
     const struct model_config *config = &pass->model->config;
+    struct workspace *ws = pass->ws;
     size_t ld = qkv_dim(config), row = 0, n_spans = 0;
-    for (size_t i = 0; i < pass->step->n_runs; i++) {
-        struct run *run = &pass->step->runs[i];
-        size_t n = run->want_end - run->want_begin, from = run->row + run->want_begin;
-        if (n == 0) continue;
-        memmove(pass->ws->x + row * config->dim, pass->ws->x + from * config->dim,
-                n * config->dim * sizeof(double));
-        memmove(pass->ws->qkv + row * ld, pass->ws->qkv + from * ld, n * ld * sizeof(float));
-        pass->ws->spans[n_spans++] = (struct span){run, run->first + run->want_begin, n, row};
-        row += n;
+    for (size_t from = 0; from < pass->step->n_rows; from++) {
+        if (!pass->step->wanted[from]) continue;
+        struct run *run = ws->run[from];
+        size_t position = ws->position[from];
+        struct span *last = n_spans ? &ws->spans[n_spans - 1] : NULL;
+        if (last && last->run == run && last->position + last->n_rows == position)
+            last->n_rows++;
+        else
+            ws->spans[n_spans++] = (struct span){run, position, 1, row};
+        memmove(ws->x + row * config->dim, ws->x + from * config->dim,
+                config->dim * sizeof(double));
+        memmove(ws->qkv + row * ld, ws->qkv + from * ld, ld * sizeof(float));
+        ws->run[row] = run;
+        ws->position[row++] = position;
     }
     pass->n_rows = row;
     return n_spans;
 }
 
 np_status model_forward(const struct model *model, struct workspace *workspace, struct pool *pool,
-                        struct kv_pool *kv, const struct step *step, float *hidden,
-                        atomic_int *cancel, np_error *err)
+                        const struct step *step, atomic_int *cancel, np_error *err)
 {
     const struct model_config *config = &model->config;
     const struct kernels *kernels = model->kernels;
     struct workspace *ws = workspace;
     struct pass pass = {
-        .model = model, .ws = ws, .pool = pool, .kv = kv, .step = step, .n_rows = step->n_rows};
+        .model = model, .ws = ws, .pool = pool, .step = step, .n_rows = step->n_rows};
     size_t q_dim = config->n_heads * config->head_dim;
     size_t n_qkv = model->layers[0].qkv[1].N ? 3 : 1, n_up = model->layers[0].up[1].N ? 2 : 1;
     size_t n_spans = list_rows(&pass);
@@ -209,7 +220,7 @@ np_status model_forward(const struct model *model, struct workspace *workspace, 
         each_row(&pass, rope_work);
         if (i + 1 == config->n_layers) n_spans = keep_wanted(&pass);
         if (pass.n_rows == 0) break;
-        attention(model, ws, pool, kv, i, n_spans);
+        attention(model, ws, pool, i, n_spans);
         linear(pool, kernels, &layer->out, 1, pass.n_rows, ws->mixed, q_dim, ws->operand, ws->delta,
                config->dim);
 
@@ -220,8 +231,6 @@ np_status model_forward(const struct model *model, struct workspace *workspace, 
         linear(pool, kernels, &layer->down, 1, pass.n_rows, ws->act, config->ffn_dim, ws->operand,
                ws->delta, config->dim);
     }
-    if (pass.n_rows > 0) norm(&pass, model->norm_gain, model->norm_bias, hidden);
-    for (size_t i = 0; i < step->n_runs; i++)
-        step->runs[i].seq->n_tokens = step->runs[i].first + step->runs[i].n_rows;
+    if (pass.n_rows > 0) norm(&pass, model->norm_gain, model->norm_bias, NULL);
     return NP_OK;
 }

@@ -411,6 +411,7 @@ static np_status open_model(struct loader *loader, const struct model_config *co
     if (!model) return error_nomem(err, "model", sizeof *model);
     arena_init(&model->arena, SIZE_MAX);
     model->config = *config;
+    model->kv = kv_shape_of(config->n_layers, config->n_kv_heads, config->head_dim, config->dim);
     model->kernels = kernels;
     model->profile = loader->profile;
     model->weight_bytes = plan->panels + plan->vectors;

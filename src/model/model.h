@@ -1,10 +1,12 @@
 /*
- * model.h - one forward pass: ids and a KV view in, final hidden rows of the wanted tokens out.
+ * model.h - one forward pass: ids and pages in, keys, values and wanted final hidden rows into
+ * them.
  *
  * A step is a flat list of rows, cut into runs: a run is consecutive tokens of one sequence, from
- * position `first` on, whose earlier tokens are in the sequence's KV pages already. Runs are
- * ragged; there is no padding. Every row gets the same bits in any step, any company and any cut. A
- * step allocates nothing: its work space was sized when it was opened.
+ * position `first` on, whose earlier tokens are in the sequence's pages already, or are written by
+ * another run of the same step: in each layer all keys and values are stored before any row
+ * attends. Runs are ragged; there is no padding. Every row gets the same bits in any step, any
+ * company and any cut. A step allocates nothing: its work space was sized when it was opened.
  *
  * Adding an architecture: one row of the table in arch.c (and, where its arithmetic is new, the
  * lines in forward.c that the row switches on), one class in tools/oracle, one golden.
@@ -20,6 +22,7 @@
 #include <stdatomic.h>
 
 #define MODEL_MAX_LAYERS 512
+#define NUMERICS 1 /* version of the arithmetic: a changed bit of any answer is a new one */
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
 enum ffn_kind { FFN_SILU_GATED, FFN_GELU_TANH };
@@ -66,6 +69,7 @@ struct model {
     struct arena arena; /* all vectors */
     uint8_t *panels;    /* of all matrices */
     uint64_t panel_bytes, n_parameters, weight_bytes;
+    struct kv_shape kv;
 };
 
 /* Reads the settings; refuses by name what it does not know. */
@@ -80,24 +84,25 @@ np_status model_load(const struct modelfile *file, const struct model_config *co
                      void (*progress)(void *user, size_t done, size_t total), void *progress_user,
                      struct model **out, np_error *err);
 void model_free(struct model *model);
+/* A hash of all that its hidden rows depend on, except for NUMERICS. */
+np_status model_fingerprint(const struct model *model, uint64_t out[2], np_error *err);
 static inline const struct matrix *model_head(const struct model *model)
 {
     return model->config.head_tied ? &model->embedding : &model->head;
 }
 
 struct run {
-    struct kv_seq *seq;
-    size_t first; /* position of its first row; the seq holds tokens [0, first) */
-    size_t n_rows;
-    size_t row;                  /* index of its first row in the step */
-    size_t want_begin, want_end; /* rows of the run (0 to n_rows) whose hidden state is wanted */
-    size_t bad; /* out: first position whose key or value is not finite, or SIZE_MAX */
+    float *const *pages;  /* of its sequence, from position 0 on: [kv_pages(first + n_rows)] */
+    size_t first, n_rows; /* positions [first, first + n_rows) */
+    size_t row;           /* index of its first row in the step */
+    size_t bad;           /* out: first position whose key or value is not finite, or SIZE_MAX */
 };
 
 struct step {
     const int32_t *ids; /* [n_rows] */
+    const bool *wanted; /* [n_rows] whose final hidden row is wanted */
     struct run *runs;
-    size_t n_runs, n_rows, n_wanted;
+    size_t n_runs, n_rows;
 };
 
 /* Work space for steps of up to max_rows rows and sequences of up to max_tokens. */
@@ -108,12 +113,11 @@ void workspace_close(struct workspace *workspace);
 size_t workspace_bytes(const struct model_config *config, size_t max_rows, size_t max_tokens,
                        int n_threads);
 
-/* Runs a step; hidden [n_wanted][dim] holds the wanted rows after the final norm, runs in order. KV
- * pages were reserved by the caller; the step writes keys and values and sets seq->n_tokens.
- * *cancel is polled per layer (NP_ECANCELLED). A hidden value that is not finite is left for the
+/* Runs a step: writes the keys and values of all its rows and, after the final norm, the hidden
+ * rows of the wanted ones into the pages. *cancel is polled per layer (NP_ECANCELLED: then the
+ * pages hold anything finite in these columns). A hidden value that is not finite is left for the
  * head to report. */
 np_status model_forward(const struct model *model, struct workspace *workspace, struct pool *pool,
-                        struct kv_pool *kv, const struct step *step, float *hidden,
-                        atomic_int *cancel, np_error *err);
+                        const struct step *step, atomic_int *cancel, np_error *err);
 
 #endif

@@ -41,7 +41,7 @@ struct workspace {
 /* One attention: every span's queries over the keys of its run up to themselves; results to
  * `mixed`. */
 void attention(const struct model *model, struct workspace *workspace, struct pool *pool,
-               const struct kv_pool *kv, size_t layer, size_t n_spans);
+               size_t layer, size_t n_spans);
 
 /* Floats of a thread's scratch for sequences of max_tokens. */
 size_t attention_scratch_floats(const struct model_config *config, size_t max_tokens);

@@ -8,7 +8,7 @@
 #include "tensor/tiles_tpl.h"
 
 #define DIRECT_ROWS 4
-#define DIRECT_AHEAD 4 /* blocks of K */
+#define DIRECT_AHEAD_BYTES (16 << 10) /* half of L1 */
 
 /* ---- stored types ---------------------------------------------------------------------------- */
 
@@ -180,9 +180,10 @@ static expand_fn *const expand_fns[DT_COUNT] = {QUANTISED_TYPES(EXPAND_ROW) WIDE
 
 /* ---- up to four rows, weights straight from the panel ---------------------------------------- */
 
-/* Bytes of a cell, and from it to the next tile's, to the next 32 k, to the next 64 k. */
+/* Bytes of a cell, and from it to the next tile's, to the next 32 k, to the next 64 k, to what is
+ * fetched meanwhile. */
 struct cell_steps {
-    size_t bytes, tile, cell, block;
+    size_t bytes, tile, cell, block, ahead;
 };
 /* `depth` k of a block of K, from its first cell on. */
 typedef void direct_fn(const struct cell_steps *step, const uint8_t *cell, size_t depth,
@@ -192,7 +193,7 @@ typedef void direct_fn(const struct cell_steps *step, const uint8_t *cell, size_
 #define DIRECT_SCALES(t, type)                                                                   \
     struct scales c##t = scales_##type(cell + (t) * step->tile);                                 \
     for (size_t i = 0; i < step->bytes; i += 64)                                                 \
-        __builtin_prefetch(cell + (t) * step->tile + DIRECT_AHEAD * step->block + i);
+        __builtin_prefetch(cell + (t) * step->tile + step->ahead + i);
 #define DIRECT_WEIGHT(t, type, k) v16 w##t = value_##type(cell + (t) * step->tile, &c##t, k);
 #define DIRECT_STEP(type, R, T, k)                                                               \
     {                                                                                            \
@@ -252,7 +253,8 @@ static void gemm_direct(const struct gemm *g)
     bool wide = !dtype_has_cells(g->dtype);
     size_t bytes = wide ? 2 * CELL * TILE : TILE * dtype_infos[g->dtype].block_bytes;
     struct cell_steps step = {bytes, wide ? 2 * bytes : bytes, wide ? bytes : PANEL / TILE * bytes,
-                              2 * PANEL / TILE * bytes};
+                              2 * PANEL / TILE * bytes, 0};
+    step.ahead = DIRECT_AHEAD_BYTES / step.block * step.block; /* whole blocks: every line once */
     const uint8_t *panel = (const uint8_t *)g->panel + g->tile * step.tile;
     direct_fn *one = narrow_direct[g->n_rows][g->dtype];
     size_t n_wide = wide_direct[g->n_rows].n_tiles, rest = g->n_cols % TILE;

@@ -161,8 +161,10 @@ static void run_all(np_model *model, struct document *document, bool all)
 {
     for (size_t t = all ? 0 : COUNT(all_threads) - 1; t < COUNT(all_threads); t++)
         for (size_t c = all ? 0 : COUNT(all_chunks) - 1; c < COUNT(all_chunks); c++) {
-            np_engine_options options = {
-                .n_threads = all_threads[t], .oversubscribe = 1, .chunk_rows = all_chunks[c]};
+            np_engine_options options = {.n_threads = all_threads[t],
+                                         .oversubscribe = 1,
+                                         .chunk_rows = all_chunks[c],
+                                         .no_cache = 1};
             np_engine *engine;
             np_error err;
             if (np_engine_open(model, &options, &engine, &err) != NP_OK)

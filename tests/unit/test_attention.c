@@ -21,8 +21,7 @@ struct world {
     struct model model;
     struct pool *pools[2]; /* of 1 and of MAX_THREADS */
     struct workspace *ws;
-    struct kv_pool kv;
-    struct kv_seq seq;
+    float *pages[MAX_KEYS / PANEL];
     float *keys, *values; /* [N_KV_HEADS][n_keys][head_dim] */
     size_t n_keys;
 };
@@ -49,8 +48,9 @@ static void open_world(struct world *w, size_t group, size_t head_dim, size_t n_
     assert_int_equal(pool_open(&w->pools[0], 1, &err), NP_OK);
     assert_int_equal(pool_open(&w->pools[1], MAX_THREADS, &err), NP_OK);
     assert_int_equal(workspace_open(&w->model, MAX_ROWS, n_keys, MAX_THREADS, &w->ws, &err), NP_OK);
-    assert_int_equal(kv_pool_init(&w->kv, c, MAX_KEYS, &err), NP_OK);
-    assert_int_equal(kv_reserve(&w->kv, &w->seq, n_keys, &err), NP_OK);
+    w->model.kv = kv_shape_of(1, N_KV_HEADS, head_dim, c->dim);
+    for (size_t p = 0; p < kv_pages(n_keys); p++)
+        w->pages[p] = big_alloc(kv_page_bytes(&w->model.kv));
     w->n_keys = n_keys;
     w->keys = mem_alloc(N_KV_HEADS * n_keys * head_dim, sizeof(float));
     w->values = mem_alloc(N_KV_HEADS * n_keys * head_dim, sizeof(float));
@@ -64,8 +64,8 @@ static void open_world(struct world *w, size_t group, size_t head_dim, size_t n_
         for (size_t k = 0; k < n_keys; k++) {
             const float *key = w->keys + (h * n_keys + k) * head_dim;
             const float *value = w->values + (h * n_keys + k) * head_dim;
-            float *keys = kv_keys(&w->kv, w->seq.pages[k / PANEL], 0, h);
-            float *values = kv_values(&w->kv, w->seq.pages[k / PANEL], 0, h);
+            float *keys = kv_keys(&w->model.kv, w->pages[k / PANEL], 0, h);
+            float *values = kv_values(&w->model.kv, w->pages[k / PANEL], 0, h);
             for (size_t i = 0; i < head_dim; i++) {
                 keys[panel_index(head_dim, i, k % PANEL)] = key[i];
                 values[i / TILE * TILE * PANEL + k % PANEL * TILE + i % TILE] = value[i];
@@ -75,8 +75,8 @@ static void open_world(struct world *w, size_t group, size_t head_dim, size_t n_
 
 static void close_world(struct world *w)
 {
-    kv_release(&w->kv, &w->seq);
-    kv_pool_free(&w->kv);
+    for (size_t p = 0; p < kv_pages(w->n_keys); p++)
+        big_free(w->pages[p], kv_page_bytes(&w->model.kv));
     workspace_close(w->ws);
     for (size_t i = 0; i < 2; i++) pool_close(w->pools[i]);
     mem_free(w->keys);
@@ -125,7 +125,7 @@ static void attend_everywhere(struct world *w, const float *want)
         for (size_t i = 0; i < 2 && cpu_has(levels[l]); i++) {
             w->model.kernels = kernels_get(levels[l]);
             memset(w->ws->mixed, 0, n * sizeof(float));
-            attention(&w->model, w->ws, w->pools[i], &w->kv, 0, 1);
+            attention(&w->model, w->ws, w->pools[i], 0, 1);
             assert_memory_equal(w->ws->mixed, want, n * sizeof(float));
         }
 }
@@ -136,11 +136,10 @@ static void check_span(struct world *w, size_t window, size_t position, size_t n
     static float want[MAX_ROWS * N_KV_HEADS * MAX_GROUP * MAX_HEAD_DIM];
     const struct model_config *c = &w->model.config;
     size_t head_dim = c->head_dim, q_dim = c->n_heads * head_dim, group = c->n_heads / N_KV_HEADS;
-    struct kv_page *pages[MAX_KEYS / PANEL + 1] = {NULL};
+    float *pages[MAX_KEYS / PANEL + 1] = {NULL};
     size_t first = window && window <= position ? position + 1 - window : 0;
-    struct kv_seq seq = {.pages = pages, .n_pages = w->seq.n_pages};
-    struct run run = {.seq = &seq, .first = position, .n_rows = n_rows};
-    for (size_t p = first / PANEL; p * PANEL < position + n_rows; p++) pages[p] = w->seq.pages[p];
+    struct run run = {.pages = pages, .first = position, .n_rows = n_rows};
+    for (size_t p = first / PANEL; p * PANEL < position + n_rows; p++) pages[p] = w->pages[p];
     w->model.config.window = window;
     w->model.config.windowed[0] = window > 0;
     w->ws->spans[0] = (struct span){&run, position, n_rows, 0};

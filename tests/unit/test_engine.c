@@ -212,24 +212,24 @@ struct cancel_after {
     size_t calls;
 };
 
-static void cancel_at_third(void *user, size_t done, size_t total)
+static void cancel_half_way(void *user, size_t done, size_t total)
 {
     struct cancel_after *cancel = user;
     assert_true(done <= total);
-    if (++cancel->calls == 3) np_engine_cancel(cancel->engine);
+    if (done > total / 2 && cancel->calls++ == 0) np_engine_cancel(cancel->engine);
 }
 
 /* What was done before the cancel stays; the rest says so; the engine goes on. */
 static void cancel_keeps_what_is_done(void **state)
 {
     np_model *model = open_model(TINY("llama-mixed.gguf"));
-    np_engine *engine = open_engine(model, 2, 64);
+    np_engine *engine = open_engine(model, 2, 1); /* so that half of it takes long enough */
     struct batch *batch = make_batch(model);
     struct cancel_after cancel = {engine, 0};
     np_error err;
     size_t n_done = 0;
     assert_int_equal(
-        np_run(engine, batch->requests, N_REQUESTS, batch->results, cancel_at_third, &cancel, &err),
+        np_run(engine, batch->requests, N_REQUESTS, batch->results, cancel_half_way, &cancel, &err),
         NP_ECANCELLED);
     for (size_t i = 0; i < N_REQUESTS; i++) {
         if (batch->results[i].error.status == NP_OK)
@@ -359,7 +359,8 @@ static void memory_plan(void **state)
 static void steps_allocate_nothing(void **state)
 {
     np_model *model = open_model(TINY("llama-tied-f32.gguf"));
-    np_engine *engine = open_engine(model, 2, 8);
+    np_engine *engine =
+        open_engine_how(model, (np_engine_options){.n_threads = 2, .chunk_rows = 8, .no_cache = 1});
     int32_t ids[MAX_TOKENS];
     uint64_t calls[2];
     fill_ids(ids, MAX_TOKENS, np_model_info(model).n_vocab, 3);

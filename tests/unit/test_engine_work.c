@@ -10,17 +10,17 @@
 static size_t n_model_rows, n_head_rows;
 
 np_status __real_model_forward(const struct model *model, struct workspace *space,
-                               struct pool *pool, struct kv_pool *kv, const struct step *step,
-                               float *hidden, atomic_int *cancel, np_error *err);
+                               struct pool *pool, const struct step *step, atomic_int *cancel,
+                               np_error *err);
 np_status __wrap_model_forward(const struct model *model, struct workspace *space,
-                               struct pool *pool, struct kv_pool *kv, const struct step *step,
-                               float *hidden, atomic_int *cancel, np_error *err);
+                               struct pool *pool, const struct step *step, atomic_int *cancel,
+                               np_error *err);
 np_status __wrap_model_forward(const struct model *model, struct workspace *space,
-                               struct pool *pool, struct kv_pool *kv, const struct step *step,
-                               float *hidden, atomic_int *cancel, np_error *err)
+                               struct pool *pool, const struct step *step, atomic_int *cancel,
+                               np_error *err)
 {
     n_model_rows += step->n_rows;
-    return __real_model_forward(model, space, pool, kv, step, hidden, cancel, err);
+    return __real_model_forward(model, space, pool, step, cancel, err);
 }
 
 void __real_head_answer(struct pool *pool, const struct kernels *kernels, const struct matrix *head,
@@ -49,7 +49,8 @@ static struct bench open_bench(void)
 {
     struct bench bench;
     bench.model = open_model(TINY("llama-tied-f32.gguf"));
-    bench.engine = open_engine(bench.model, 2, 64);
+    bench.engine = open_engine_how(
+        bench.model, (np_engine_options){.n_threads = 2, .chunk_rows = 64, .no_cache = 1});
     fill_ids(bench.ids, P, np_model_info(bench.model).n_vocab, 1);
     return bench;
 }

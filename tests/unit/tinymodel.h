@@ -64,16 +64,21 @@ static inline np_model *open_model(const char *path)
     return model;
 }
 
-static inline np_engine *open_engine(np_model *model, int n_threads, size_t chunk_rows)
+static inline np_engine *open_engine_how(np_model *model, np_engine_options options)
 {
-    np_engine_options options = {
-        .n_threads = n_threads, .oversubscribe = 1, .chunk_rows = chunk_rows};
     np_engine *engine;
     np_error err;
     char line[700];
+    options.oversubscribe = 1;
     if (np_engine_open(model, &options, &engine, &err) != NP_OK)
         fail_msg("%s", np_error_line(&err, line, sizeof line));
     return engine;
+}
+
+static inline np_engine *open_engine(np_model *model, int n_threads, size_t chunk_rows)
+{
+    return open_engine_how(model,
+                           (np_engine_options){.n_threads = n_threads, .chunk_rows = chunk_rows});
 }
 
 /* The same ids on every machine: a linear congruence. */

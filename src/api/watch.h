@@ -1,0 +1,37 @@
+/*
+ * watch.h - the text of a generated choice as it grows: where it ends, what may be shown.
+ *
+ *   text   |........................|.....|....|
+ *          0                  n_final  maybe a stop text, or part of a character
+ */
+#ifndef API_WATCH_H
+#define API_WATCH_H
+
+#include "base/buf.h"
+#include "nepit.h"
+
+#define MAX_STOPS 64
+
+struct watch {
+    struct buf text;
+    const np_string *stops;
+    size_t n_stops, longest; /* bytes */
+    bool include_stop;
+    size_t n_final;
+    int32_t stop_index; /* -1: none met */
+};
+
+/* stops: borrowed; each at least one byte. */
+void watch_init(struct watch *watch, const np_string *stops, size_t n_stops, bool include_stop);
+void watch_free(struct watch *watch);
+
+/* The bytes of one more token. True: a stop text is complete (the first to end; of those, the first
+ * to begin), and the text is cut there. With !may_stop what is complete by now never counts. */
+bool watch_push(struct watch *watch, const char *bytes, size_t n_bytes, bool may_stop);
+/* Nothing follows: all of the text is final. */
+void watch_end(struct watch *watch);
+
+/* Bytes at the end of a text that are the beginning of a longer character (0 to 3). */
+size_t unfinished_bytes(const char *text, size_t n_bytes);
+
+#endif
