@@ -32,7 +32,7 @@ static np_status take_sampling(const np_model *model, const np_sampling *asked, 
     out->min_tokens = asked->min_tokens;
     out->ignore_eos = asked->ignore_eos != 0;
     int32_t eos = model->tokenizer ? tokenizer_eos(model->tokenizer) : -1;
-    if (eos >= 0) {
+    if (eos >= 0 && (size_t)eos < model->model->config.n_vocab) {
         int32_t *ids = arena_push_array(arena, 1, sizeof *ids);
         if (!ids) return error_nomem(err, "sampling", sizeof *ids);
         *ids = eos;
