@@ -381,7 +381,7 @@ typedef struct np_request {
 
     /* What it shares. Pages are found only by requests with the same salt (NULL = none), so that
      * nobody learns by timing what others have sent. */
-    const char *cache_salt;        /* text */
+    const char *cache_salt;        /* text of at most 64 KiB */
     int skip_reading_prefix_cache; /* computes everything itself, and leaves nothing behind */
 } np_request;
 
@@ -514,7 +514,7 @@ typedef struct np_perplexity_result {
  * stands before the first one alone. A document of at most W+1 tokens is one window and gives the
  * numbers of np_score; no later text changes an earlier number.
  * Memory does not grow with a document: it is read and encoded in pieces, to the very ids of the
- * whole. Where 16 MiB follow one another without a place to cut (one word of letters alone, say),
+ * whole. Where 8 MiB follow one another without a place to cut (one word of letters alone, say),
  * the document fails with NP_ELIMIT. results[n]: filled in order. Returns NP_OK if all was run
  * (also when single documents failed); NP_EINPUT (an option), NP_EUNSUPPORTED (no tokenizer):
  * nothing was run; NP_ECANCELLED (np_engine_cancel), NP_ENOMEM, NP_EINTERNAL: documents that were

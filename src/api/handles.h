@@ -7,6 +7,7 @@
 
 #include "api/watch.h"
 #include "engine/engine.h"
+#include "engine/tree.h"
 #include "text/tokenizer.h"
 
 #define MAX_CHOICES 128

@@ -55,11 +55,17 @@ static np_status take_terms(const np_request *request, struct job *job, np_error
                   (long long)(INT64_MAX / 1000000));
         return error_given(err, NP_EINPUT, "%lld", (long long)request->timeout_ms);
     }
+    size_t n_salt_bytes = request->cache_salt ? strlen(request->cache_salt) : 0;
+    if (n_salt_bytes > MAX_SALT_BYTES) {
+        error_set(err, NP_EINPUT, "cache_salt", NO_OFFSET, "at most %d bytes are allowed",
+                  MAX_SALT_BYTES);
+        return error_given(err, NP_EINPUT, "%zu bytes", n_salt_bytes);
+    }
     job->priority = request->priority;
     if (request->timeout_ms)
         job->deadline_ns = monotonic_ns() + (uint64_t)request->timeout_ms * 1000000;
     job->salt = request->cache_salt;
-    job->n_salt_bytes = request->cache_salt ? strlen(request->cache_salt) : 0;
+    job->n_salt_bytes = n_salt_bytes;
     job->skip_cache = request->skip_reading_prefix_cache != 0;
     return NP_OK;
 }

@@ -2,7 +2,7 @@
  * cachefile.c - the prefix cache on disk.
  *
  *   header  magic, version of the arithmetic, fingerprint of the model, sizes, n_roots, n_nodes
- *   roots   [n_roots] u32 n_salt_bytes, bytes
+ *   roots   [n_roots] u32 n_salt_bytes, bytes, hash of them
  *   nodes   [n_nodes] parent (index of a root, or n_roots + that of an earlier node), n, bits, ids,
  *           log-sum-exps, page, hash of all of these
  *
@@ -24,7 +24,6 @@
 
 #define MAGIC 0x3176636b7469706eu /* "npitkcv1" */
 #define MAX_NODES ((uint64_t)1 << 32)
-#define MAX_SALT_BYTES ((uint32_t)1 << 16)
 
 struct file_header {
     uint64_t magic, numerics, fingerprint[2], page_bytes, n_vocab, n_roots, n_nodes, hash;
@@ -91,6 +90,15 @@ static bool write_node(struct writer *writer, const struct node *node, uint64_t 
            fwrite(&hash, sizeof hash, 1, writer->file) == 1;
 }
 
+static bool write_root(struct writer *writer, const struct node *root)
+{
+    uint32_t n = (uint32_t)root->n_salt_bytes;
+    uint64_t hash = XXH3_64bits_withSeed(root->salt, n, n);
+    return fwrite(&n, sizeof n, 1, writer->file) == 1 &&
+           (!n || fwrite(root->salt, n, 1, writer->file) == 1) &&
+           fwrite(&hash, sizeof hash, 1, writer->file) == 1;
+}
+
 /* The children of a node whose index is `parent`, and what is below them: parents first. Recursion
  * is as deep as a sequence has pages, so the tree is walked by its own links. */
 static bool write_tree(struct writer *writer, const struct node *root, uint64_t root_index,
@@ -125,11 +133,8 @@ static bool write_all(struct writer *writer, struct file_header *header, struct 
         if (pass == 1) {
             header->hash = header_hash(header);
             if (fwrite(header, sizeof *header, 1, writer->file) != 1) return false;
-            for (size_t i = 0; i < tree->n_roots; i++) {
-                uint32_t n = (uint32_t)tree->roots[i]->n_salt_bytes;
-                if (fwrite(&n, sizeof n, 1, writer->file) != 1) return false;
-                if (n && fwrite(tree->roots[i]->salt, n, 1, writer->file) != 1) return false;
-            }
+            for (size_t i = 0; i < tree->n_roots; i++)
+                if (!write_root(writer, tree->roots[i])) return false;
         }
         for (size_t i = 0; i < tree->n_roots; i++)
             if (!write_tree(writer, tree->roots[i], i, levels)) return false;
@@ -224,7 +229,11 @@ static np_status read_root(struct reader *reader, np_error *err)
     if (n > MAX_SALT_BYTES) return bad_file(reader, "a salt is too long", err);
     char *salt = mem_alloc((size_t)n + 1, 1);
     if (!salt) return error_nomem(err, "salt", n);
+    uint64_t hash = 0;
     np_status status = read_bytes(reader, salt, n, err);
+    if (status == NP_OK) status = read_bytes(reader, &hash, sizeof hash, err);
+    if (status == NP_OK && hash != XXH3_64bits_withSeed(salt, n, n))
+        status = bad_file(reader, "a salt is damaged", err);
     struct node *root = NULL;
     if (status == NP_OK && !(root = tree_root(&reader->engine->tree, salt, n)))
         status = error_nomem(err, "root of the cache", sizeof *root);

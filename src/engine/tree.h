@@ -27,6 +27,8 @@
 #include "model/model.h"
 #include "score/head.h"
 
+#define MAX_SALT_BYTES (1 << 16)
+
 struct node {
     struct node *parent;    /* NULL: a root, which has no page */
     struct node **children; /* sorted by their ids */

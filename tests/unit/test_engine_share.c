@@ -356,6 +356,60 @@ static void C191_no_answer_is_lost_or_doubled_C192(void **state)
     close_texts(texts);
 }
 
+/* ---- whose turn it is ------------------------------------------------------------------------ */
+
+#define N_SHORT 8
+
+/* The order in which requests end, as the engine's thread tells it. */
+struct order {
+    size_t n_ended, at_end[N_SHORT + 1];
+};
+struct runner {
+    struct order *order;
+    size_t number;
+};
+
+static void note_order(void *user, const np_result *result, size_t n_rows, int finished)
+{
+    struct runner *runner = user;
+    if (finished) runner->order->at_end[runner->number] = runner->order->n_ended++;
+}
+
+/* C012, C099: short requests that come while a long one runs have their share of every step; the
+ * long one has its own. With a lower number it goes before them all. */
+static void C099_short_requests_do_not_wait_for_long_ones_C012(void **state)
+{
+    enum { LONG = 500, SHORT = 16, ROWS = 16 };
+    np_model *model = open_model(TINY("llama-tied-f32.gguf"));
+    static int32_t ids[N_SHORT + 1][LONG];
+    for (int first = 0; first < 2; first++) {
+        np_engine *engine = open_engine(model, 1, ROWS);
+        struct order order = {0};
+        struct runner runners[N_SHORT + 1];
+        np_ticket *tickets[N_SHORT + 1];
+        np_error err;
+        for (size_t i = 0; i <= N_SHORT; i++) {
+            size_t n = i ? SHORT : LONG;
+            fill_ids(ids[i], n, np_model_info(model).n_vocab, (uint32_t)i);
+            runners[i] = (struct runner){&order, i};
+            np_request request = {.token_ids = ids[i],
+                                  .n_tokens = n,
+                                  .next = 1,
+                                  .want = NP_WANT_LOGPROB,
+                                  .priority = i || !first ? 0 : -1};
+            assert_int_equal(
+                np_submit(engine, &request, note_order, &runners[i], &tickets[i], &err), NP_OK);
+        }
+        for (size_t i = 0; i <= N_SHORT; i++)
+            assert_int_equal(np_wait(tickets[i], NULL, &err), NP_OK);
+        if (first) assert_int_equal(order.at_end[0], 0);
+        for (size_t i = 1; i <= N_SHORT && !first; i++)
+            assert_true(order.at_end[i] < order.at_end[0]);
+        np_engine_close(engine);
+    }
+    np_model_close(model);
+}
+
 /* What is still there when an engine closes is told so. */
 static void closing_ends_what_runs(void **state)
 {
@@ -386,6 +440,7 @@ int main(void)
         cmocka_unit_test(C126_rows_are_asked_again),
         cmocka_unit_test(preempted_jobs_begin_again),
         cmocka_unit_test(C191_no_answer_is_lost_or_doubled_C192),
+        cmocka_unit_test(C099_short_requests_do_not_wait_for_long_ones_C012),
         cmocka_unit_test(closing_ends_what_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
