@@ -16,7 +16,7 @@ void pieces_begin(struct pieces *pieces, const struct tokenizer *tokenizer,
                               .document = document,
                               .parse_special = parse_special,
                               .block_bytes = block_bytes};
-    buf_init(&pieces->text, 2 * PIECES_MAX_BYTES);
+    buf_init(&pieces->text, 2 * PIECES_MAX_BYTES + block_bytes);
 }
 
 void pieces_end(struct pieces *pieces)
@@ -115,7 +115,7 @@ np_status pieces_next(struct pieces *pieces, struct encoding *out, np_error *err
                 return status;
             }
         }
-        if (text->n_bytes >= PIECES_MAX_BYTES)
+        if (text->n_bytes > PIECES_MAX_BYTES)
             return error_set(err, NP_ELIMIT, "text", (int64_t)pieces->text_begin,
                              "%zu bytes from here are one word, or have no other place where they "
                              "may be cut; at most %zu are allowed",

@@ -4,7 +4,7 @@
  *   read --> |unsettled rest|new block| --encode--> |tokens that are settled|rest| --> next piece
  *
  * Memory: a block, the rest, and their tokens. Where no place to cut is found, twice as much is
- * read, up to PIECES_MAX_BYTES.
+ * read; more than PIECES_MAX_BYTES of such text are refused.
  */
 #ifndef API_PIECES_H
 #define API_PIECES_H
@@ -13,7 +13,7 @@
 #include "text/tokenizer.h"
 
 #define PIECES_BLOCK_BYTES ((size_t)1 << 18)
-#define PIECES_MAX_BYTES ((size_t)1 << 24)
+#define PIECES_MAX_BYTES ((size_t)1 << 23)
 
 struct pieces {
     const struct tokenizer *tokenizer;

@@ -4,8 +4,8 @@
  * Row r is the distribution after token r and scores token r+1; N tokens have N-1 rows that score.
  * A window of W rows runs tokens [begin, begin + W) and scores W next tokens. Windows begin at 0,
  * S, 2S, ...; each row is answered by the first window that holds it, so every token but the first
- * is scored exactly once, with the longest left context that the stride allows: the first W rows see
- * all that stands before them, later ones at least W - S + 1 tokens (itself counted), at most W.
+ * is scored exactly once, with the longest left context that the stride allows: the first W rows
+ * see all that stands before them, later ones W - S + 1 to W tokens, their own counted.
  *
  *   W = 4, S = 2     rows 0 1 2 3 4 5 6 7 8          # scored   . only context
  *   window 0              # # # #

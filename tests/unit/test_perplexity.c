@@ -137,7 +137,7 @@ static void a_text_that_fits_is_one_window(void **state)
     world_close(&world);
 }
 
-/* ---- documents that are read ------------------------------------------------------------------ */
+/* ---- documents that are read --------------------------------------------------------------- */
 
 struct reader {
     const char *text;
@@ -350,7 +350,7 @@ static void a_cancelled_call_keeps_what_is_done(void **state)
     world_close(&world);
 }
 
-/* ---- pieces ----------------------------------------------------------------------------------- */
+/* ---- pieces -------------------------------------------------------------------------------- */
 
 static void ids_of_pieces_are_those_of_the_whole(void **state)
 {
@@ -389,11 +389,46 @@ static void ids_of_pieces_are_those_of_the_whole(void **state)
     }
 }
 
-/* One word of 16 MiB is refused with its place; what stands before it was handed out. */
+struct endless {
+    uint64_t left;
+};
+
+static int64_t read_words(void *user, char *out, size_t n_bytes, np_error *err)
+{
+    struct endless *endless = user;
+    size_t n = endless->left < n_bytes ? (size_t)endless->left : n_bytes;
+    for (size_t i = 0; i < n; i++) out[i] = " the"[(i + endless->left) % 4];
+    endless->left -= n;
+    return (int64_t)n;
+}
+
+/* 16 MiB go by; what is kept is a block and a rest. */
+static void memory_of_pieces_is_bounded(void **state)
+{
+    np_model *model = open_model(TINY("llama-tied-f32.gguf"));
+    struct endless endless = {.left = 16 << 20};
+    np_document document = {.read = read_words, .read_user = &endless};
+    struct pieces pieces;
+    size_t most_tokens = 0;
+    pieces_begin(&pieces, model->tokenizer, &document, true, PIECES_BLOCK_BYTES);
+    while (!pieces.ended) {
+        struct encoding encoding;
+        assert_int_equal(pieces_next(&pieces, &encoding, NULL), NP_OK);
+        if (encoding.n_tokens > most_tokens) most_tokens = encoding.n_tokens;
+        encoding_free(&encoding);
+    }
+    assert_int_equal(pieces.text_begin, 16 << 20);
+    assert_true(pieces.text.capacity <= 4 * PIECES_BLOCK_BYTES);
+    assert_true(most_tokens <= PIECES_BLOCK_BYTES);
+    pieces_end(&pieces);
+    np_model_close(model);
+}
+
+/* One word of 8 MiB is refused with its place; what stands before it was handed out. */
 static void a_word_without_end_is_refused(void **state)
 {
     np_model *model = open_model(TINY("llama-tied-f32.gguf"));
-    size_t n = 3 * PIECES_MAX_BYTES / 2;
+    size_t n = 3 * PIECES_MAX_BYTES;
     char *text = mem_alloc(n, 1);
     memset(text, 'a', n);
     memcpy(text, "one two ", 8);
@@ -423,6 +458,7 @@ int main(void)
         cmocka_unit_test(options_that_are_refused),
         cmocka_unit_test(a_cancelled_call_keeps_what_is_done),
         cmocka_unit_test(ids_of_pieces_are_those_of_the_whole),
+        cmocka_unit_test(memory_of_pieces_is_bounded),
         cmocka_unit_test(a_word_without_end_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

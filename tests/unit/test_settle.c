@@ -38,7 +38,7 @@ static size_t random_text(char *text, size_t max)
     return n;
 }
 
-/* ---- the splitter by itself ------------------------------------------------------------------- */
+/* ---- the splitter by itself ---------------------------------------------------------------- */
 
 #define MAX_TEXT 400
 
@@ -170,7 +170,7 @@ static void splitting_in_pieces_is_splitting_the_whole(void **state)
     }
 }
 
-/* ---- tokenizers ------------------------------------------------------------------------------- */
+/* ---- tokenizers ---------------------------------------------------------------------------- */
 
 /* The tokens of a text that is known `grain` bytes more at a time; returns how many pieces. */
 static size_t encode_in_pieces(const struct tokenizer *tokenizer, const char *text, size_t n,
