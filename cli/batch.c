@@ -245,25 +245,6 @@ static void batch_read(struct loop *loop)
 
 /* ---- answering ---------------------------------------------------------------------------- */
 
-static const char *error_type(np_status status, int *code)
-{
-    static const struct {
-        np_status status;
-        const char *type;
-        int code;
-    } types[] = {
-        {NP_EINPUT, "BadRequestError", 400},
-        {NP_ELIMIT, "BadRequestError", 400},
-        {NP_EUNSUPPORTED, "NotImplementedError", 501},
-    };
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        *code = types[i].code;
-        if (types[i].status == status) return types[i].type;
-    }
-    *code = 500;
-    return "InternalServerError";
-}
-
 void json_id(struct json *json, const struct question *question)
 {
     if (question->line == 0) return;
@@ -302,9 +283,6 @@ static void print_error(struct loop *loop, const struct question *question, cons
 {
     struct cli *cli = loop->cli;
     struct json *json = &cli->json;
-    np_error shown = *why;
-    char line[512];
-    int code;
     cli->status = EXIT_REQUEST;
     if (!cli->options.json && !loop->many) {
         complain_error(cli->command->name, why);
@@ -312,18 +290,7 @@ static void print_error(struct loop *loop, const struct question *question, cons
     }
     json_begin(json, '{');
     json_id(json, question);
-    json_key(json, "error");
-    json_begin(json, '{');
-    json_key(json, "message");
-    shown.where[0] = 0;
-    json_str(json, np_error_line(&shown, line, sizeof line));
-    json_key(json, "type");
-    json_str(json, error_type(why->status, &code));
-    json_key(json, "param");
-    json_str(json, why->where[0] ? why->where : NULL);
-    json_key(json, "code");
-    json_int(json, code);
-    json_end(json, '}');
+    json_error(json, why);
     json_end(json, '}');
     buf_puts(&cli->text, "\n");
 }

@@ -64,6 +64,7 @@ int command_score(struct cli *cli);
 int command_next(struct cli *cli);
 int command_gather(struct cli *cli);
 int command_info(struct cli *cli);
+int command_perplexity(struct cli *cli);
 
 /* ---- complain.c: "nepit: what: why (where)" on one line of standard error ----------------- */
 
@@ -114,6 +115,7 @@ void json_token(struct cli *cli, int32_t token_id); /* its text, null without a 
 void json_ids(struct json *json, const char *key, const int32_t *ids, size_t count);
 void json_finite(struct json *json, const char *key, double value); /* null when it is not finite */
 void json_conditions(struct cli *cli,
-                     const np_request *request); /* mode, model, profile, numerics */
+                     const np_request *request);         /* mode, model, profile, numerics */
+void json_error(struct json *json, const np_error *why); /* the key "error" and its object */
 
 #endif

@@ -23,6 +23,9 @@ static const struct command commands[] = {
      "nepit gather --prompt \"The capital of France is\" --response \" Paris.\" \\\n"
      "               --candidates \"7042 8131 30\"",
      FOR_GATHER, command_gather},
+    {"perplexity", "perplexity of long documents, by windows and strides",
+     "perplexity FILE... --window W --stride S",
+     "nepit perplexity README.md --window 512 --stride 256", FOR_PERPLEXITY, command_perplexity},
     {"info", "what the model file holds, memory, instruction set", "info", "nepit info", FOR_INFO,
      command_info},
 };
@@ -46,7 +49,7 @@ static int help_commands(void)
     buf_puts(&text, "nepit computes token log-probabilities of causal language models, exactly.\n\n"
                     "  nepit COMMAND [options]\n\n");
     for (size_t i = 0; i < N_COMMANDS; i++)
-        buf_printf(&text, "  %-10s%s\n", commands[i].name, commands[i].summary);
+        buf_printf(&text, "  %-12s%s\n", commands[i].name, commands[i].summary);
     buf_puts(
         &text,
         "\nnepit COMMAND --help shows the options of one. nepit --version prints the version.\n");

@@ -52,14 +52,14 @@ static const struct option table[] = {
      NULL},
     {"jsonl", 0, FOR_TEXT, KIND_TEXT, AT(jsonl), "FILE",
      "requests, one JSON object a line (-: stdin)", 0, 0, NULL},
-    {"add-special-tokens", 0, FOR_TEXT, KIND_SET, AT(asked.add_special), NULL,
+    {"add-special-tokens", 0, FOR_SPECIAL, KIND_SET, AT(asked.add_special), NULL,
      "BOS/EOS as the tokenizer adds them (default)", NP_YES, 0, NULL},
-    {"no-add-special-tokens", 0, FOR_TEXT, KIND_SET, AT(asked.add_special), NULL, "no BOS, no EOS",
-     NP_NO, 0, NULL},
-    {"parse-special", 0, FOR_TEXT, KIND_SET, AT(asked.parse_special), NULL,
+    {"no-add-special-tokens", 0, FOR_SPECIAL, KIND_SET, AT(asked.add_special), NULL,
+     "no BOS, no EOS", NP_NO, 0, NULL},
+    {"parse-special", 0, FOR_SPECIAL, KIND_SET, AT(asked.parse_special), NULL,
      "\"<|im_end|>\" in a text is that token (default)", NP_YES, 0, NULL},
-    {"no-parse-special", 0, FOR_TEXT, KIND_SET, AT(asked.parse_special), NULL, "it is plain text",
-     NP_NO, 0, NULL},
+    {"no-parse-special", 0, FOR_SPECIAL, KIND_SET, AT(asked.parse_special), NULL,
+     "it is plain text", NP_NO, 0, NULL},
     {"decode", 0, FOR_TOKENIZE, KIND_TEXT, AT(decode), "IDS", "print the text of these ids", 0, 0,
      NULL},
     {"prompt", 0, FOR_GATHER, KIND_TEXT, AT(prompt), "P", "the prompt (ids with --ids)", 0, 0,
@@ -81,12 +81,16 @@ static const struct option table[] = {
      "divide the logits by T before the softmax", 0, 0, NULL},
     {"logprobs-mode", 0, FOR_ROWS, KIND_NAME, AT(asked.logprobs_mode), "MODE",
      "raw_logprobs (default) or raw_logits", 0, 0, mode_names},
-    {"condition", 0, FOR_ROWS, KIND_NAME, AT(asked.condition), "C",
+    {"condition", 0, FOR_ROWS | FOR_PERPLEXITY, KIND_NAME, AT(asked.condition), "C",
      "bos or none (default: as the tokenizer does)", 0, 0, condition_names},
     {"unit", 0, FOR_SCORE | FOR_NEXT, KIND_NAME, AT(unit), "U", "nats (default) or bits", 0, 0,
      unit_names},
     {"lowest", 0, FOR_SCORE, KIND_INT, AT(n_lowest), "N", "only the N least likely tokens", 1,
      INT32_MAX, NULL},
+    {"window", 0, FOR_PERPLEXITY, KIND_INT, AT(window), "W",
+     "rows of one window (default: the context)", 1, INT32_MAX, NULL},
+    {"stride", 0, FOR_PERPLEXITY, KIND_INT, AT(stride), "S",
+     "rows from one window to the next (default: W)", 1, INT32_MAX, NULL},
     {"resume", 0, FOR_GATHER, KIND_SET, AT(resume), NULL,
      "continue an interrupted run with -o OUT.npz", 1, 0, NULL},
     {"output", 'o', FOR_ALL, KIND_TEXT, AT(output), "FILE", "write there (gather: also .npy, .npz)",
@@ -98,7 +102,7 @@ static const struct option table[] = {
     {"progress", 0, FOR_ALL, KIND_NAME, AT(progress), "WHEN", "auto (default) or never", 0, 0,
      progress_names},
     {"threads", 0, FOR_ALL, KIND_INT, AT(n_threads), "N", "default: one per core", 1, 4096, NULL},
-    {"context", 0, FOR_ROWS | FOR_INFO, KIND_INT, AT(n_context), "N",
+    {"context", 0, FOR_ROWS | FOR_INFO | FOR_PERPLEXITY, KIND_INT, AT(n_context), "N",
      "longest sequence (default: the model's own)", 1, INT32_MAX, NULL},
     {"max-memory", 0, FOR_ALL, KIND_SIZE, AT(max_memory), "SIZE",
      "bytes, or with K, M, G; refused when it takes more", 0, 0, NULL},
@@ -302,8 +306,16 @@ static np_status unknown(const char *arg, size_t n_bytes, unsigned command, np_e
         "unknown option; --help lists them, -- stands before a text that begins with -");
 }
 
-static np_status positional(struct options *options, const char *text, np_error *err)
+/* The place where a list of arguments is kept is that of the arguments themselves. */
+static np_status positional(struct options *options, unsigned command, char **args, int i,
+                            np_error *err)
 {
+    char *text = args[i];
+    if (command == FOR_PERPLEXITY) {
+        options->files = args;
+        args[options->n_files++] = text;
+        return NP_OK;
+    }
     if (options->text)
         return error_set(err, NP_EINPUT, text, NO_OFFSET,
                          "one text is expected; quote it: \"...\"");
@@ -370,7 +382,7 @@ np_status options_parse(struct options *options, unsigned command, int n_args, c
         if (!only_texts && strcmp(args[i], "--") == 0)
             only_texts = true;
         else if (only_texts || args[i][0] != '-' || args[i][1] == 0)
-            TRY(positional(options, args[i], err));
+            TRY(positional(options, command, args, i, err));
         else
             TRY(one_option(options, command, n_args, args, &i, err));
     }

@@ -18,9 +18,11 @@ enum {
     FOR_NEXT = 4,
     FOR_GATHER = 8,
     FOR_INFO = 16,
+    FOR_PERPLEXITY = 32,
     FOR_ROWS = FOR_SCORE | FOR_NEXT | FOR_GATHER,
     FOR_TEXT = FOR_TOKENIZE | FOR_ROWS,
-    FOR_ALL = FOR_TEXT | FOR_INFO
+    FOR_SPECIAL = FOR_TEXT | FOR_PERPLEXITY,
+    FOR_ALL = FOR_TEXT | FOR_INFO | FOR_PERPLEXITY
 };
 
 #define NOT_GIVEN (-2) /* start, top */
@@ -42,8 +44,10 @@ struct options {
     const char *decode, *prompt, *response, *candidates;
     int ids, json, timing, resume, help, version;
     int progress, unit; /* place in the names + 1 */
-    int64_t n_lowest;
+    int64_t n_lowest, window, stride;
     const char *text; /* the positional argument, NULL without one */
+    char **files;     /* [n_files] the positional arguments where a command takes many */
+    size_t n_files;
 };
 
 extern const char *const condition_names[]; /* each list ends with NULL */
