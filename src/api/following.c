@@ -48,6 +48,8 @@ static np_status take_sampling(const np_model *model, const np_sampling *asked, 
 static np_status check_stops(const np_model *model, const np_sampling *asked, np_error *err)
 {
     if (asked->n_stop == 0) return NP_OK;
+    if (!asked->stop)
+        return error_set(err, NP_EINPUT, "stop", NO_OFFSET, "a length is given, but no list");
     if (!model->tokenizer)
         return error_set(err, NP_EUNSUPPORTED, "stop", NO_OFFSET,
                          "the model has no tokenizer: use stop_token_ids");
@@ -82,6 +84,10 @@ static np_status check_length(const np_engine *engine, const np_request *request
                   *max_tokens);
         return error_given(err, NP_EINPUT, "%zu", asked->min_tokens);
     }
+    if (asked->n < 0) {
+        error_set(err, NP_EINPUT, "n", NO_OFFSET, "1 to %d choices are allowed", MAX_CHOICES);
+        return error_given(err, NP_EINPUT, "%d", (int)asked->n);
+    }
     if (asked->want & ~(NP_WANT_LOGPROB | NP_WANT_RANK | NP_WANT_ENTROPY)) {
         error_set(err, NP_EINPUT, "sampling.want", NO_OFFSET,
                   "only logprob, rank and entropy are told of a generated token");
@@ -111,7 +117,10 @@ static bool work_stops(struct job *job, bool ended)
                                        g->n_generated > work->sampling.min_tokens ||
                                            work->sampling.min_tokens == 0);
     if (work->watch.text.failed) error_nomem(&job->error, "generated text", n_bytes);
-    out->text_end[g->n_generated - 1] = work->watch.text.n_bytes;
+    size_t end = out->text_end[g->n_generated - 1] = work->watch.text.n_bytes;
+    /* A stop text may have begun some tokens before. */
+    for (size_t i = g->n_generated - 1; i > 0 && out->text_end[i - 1] > end; i--)
+        out->text_end[i - 1] = end;
     return stopped;
 }
 

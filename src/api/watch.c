@@ -67,10 +67,10 @@ bool watch_push(struct watch *watch, const char *bytes, size_t n_bytes, bool may
         watch_end(watch);
         return true;
     }
-    size_t n = watch->text.n_bytes, hold = held_back(watch);
-    size_t part = n ? unfinished_bytes(watch->text.data, n) : 0;
-    hold = part > hold ? part : hold;
-    if (n - hold > watch->n_final) watch->n_final = n - hold;
+    /* What is held back may begin within a character. */
+    size_t n = watch->text.n_bytes - held_back(watch);
+    if (n > 0) n -= unfinished_bytes(watch->text.data, n);
+    if (n > watch->n_final) watch->n_final = n;
     return false;
 }
 
