@@ -22,7 +22,7 @@ enum kind {
     KIND_SET,    /* int: takes no argument, stores `low` */
     KIND_TEXT,   /* const char * */
     KIND_INT,    /* int64_t within [low, high] */
-    KIND_SIZE,   /* uint64_t: a number with K, M, G or T (powers of 1024) */
+    KIND_SIZE,   /* uint64_t: a number from `low` on with K, M, G or T (powers of 1024) */
     KIND_ABOVE0, /* double: finite and above 0 */
     KIND_NAME,   /* int: place in `names` + 1 */
     KIND_ONE_OF, /* const char *: one of `names` */
@@ -105,7 +105,9 @@ static const struct option table[] = {
     {"context", 0, FOR_ROWS | FOR_INFO | FOR_PERPLEXITY, KIND_INT, AT(n_context), "N",
      "longest sequence (default: the model's own)", 1, INT32_MAX, NULL},
     {"max-memory", 0, FOR_ALL, KIND_SIZE, AT(max_memory), "SIZE",
-     "bytes, or with K, M, G; refused when it takes more", 0, 0, NULL},
+     "bytes, or with K, M, G; refused when it takes more", 1, 0, NULL},
+    {"cache-memory", 0, FOR_ROWS | FOR_PERPLEXITY, KIND_SIZE, AT(cache_memory), "SIZE",
+     "of the prefix cache, a part of that (default 256M; 0: none)", 0, 0, NULL},
     {"profile", 0, FOR_ALL, KIND_ONE_OF, AT(profile), "P",
      "f32 (default), bf16, int16 (quantised files)", 0, 0, profile_names},
     {"cpu", 0, FOR_ALL, KIND_CPU, AT(cpu), "LEVEL", "auto, ref, avx2, avx512, avx512bf16 or neon",
@@ -117,7 +119,8 @@ static const struct option table[] = {
 void options_init(struct options *options)
 {
     *options =
-        (struct options){.asked = {.start = NOT_GIVEN, .top = NOT_GIVEN, .score_temperature = 1}};
+        (struct options){.asked = {.start = NOT_GIVEN, .top = NOT_GIVEN, .score_temperature = 1},
+                         .cache_memory = CACHE_MEMORY};
 }
 
 /* ---- names -------------------------------------------------------------------------------- */
@@ -193,12 +196,12 @@ static bool read_real(const char *text, char **end, double *value)
     return n > 0 && *end != text && *end <= text + n && isfinite(*value);
 }
 
-static bool read_size(const char *text, uint64_t *value)
+static bool read_size(const char *text, int64_t low, uint64_t *value)
 {
     static const char units[] = "KMGT";
     char *end;
     double number;
-    if (!read_real(text, &end, &number) || number < 1) return false;
+    if (!read_real(text, &end, &number) || number < (double)low) return false;
     const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
     if (*end && (!unit || end[1] != 0)) return false;
     if (unit) number *= ldexp(1, 10 * (int)(unit - units + 1));
@@ -256,7 +259,7 @@ static np_status store(const struct option *option, const char *text, struct opt
     case KIND_NAME:
     case KIND_ONE_OF: return store_name(option, text, to, err);
     case KIND_SIZE:
-        if (read_size(text, to)) return NP_OK;
+        if (read_size(text, option->low, to)) return NP_OK;
         return error_set(err, NP_EINPUT, NULL, NO_OFFSET,
                          "a size such as 800M or 1.5G is expected");
     case KIND_ABOVE0:

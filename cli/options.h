@@ -39,7 +39,7 @@ struct options {
     struct asked asked;
     const char *model, *profile, *cpu;
     int64_t n_threads, n_context;
-    uint64_t max_memory;
+    uint64_t max_memory, cache_memory;
     const char *file, *jsonl, *output;
     const char *decode, *prompt, *response, *candidates;
     int ids, json, timing, resume, help, version;
@@ -53,6 +53,7 @@ struct options {
 extern const char *const condition_names[]; /* each list ends with NULL */
 extern const char *const mode_names[];
 extern const char next_needs_top[];
+#define CACHE_MEMORY ((uint64_t)256 << 20) /* default of --cache-memory */
 enum { UNIT_NATS = 1, UNIT_BITS = 2, PROGRESS_NEVER = 2 };
 
 void options_init(struct options *options);

@@ -84,7 +84,9 @@ int workplace_open_engine(struct cli *cli)
                              .oversubscribe = env_number("NEPIT_OVERSUBSCRIBE") == 1,
                              .n_context = (size_t)options->n_context,
                              .chunk_rows = (size_t)env_number("NEPIT_CHUNK_ROWS"),
-                             .max_memory = options->max_memory};
+                             .max_memory = options->max_memory,
+                             .cache_memory = options->cache_memory,
+                             .no_cache = options->cache_memory == 0};
     np_error err = {0};
     double began_s = seconds_now();
     np_status status = np_engine_open(cli->model, &how, &cli->engine, &err);
