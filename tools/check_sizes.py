@@ -18,7 +18,7 @@ FUNCTION_LINES = 80
 COMPLEXITY = 15
 COLUMNS = 100
 FACE_LINES = 150  # a room's header
-PUBLIC_LINES = 450  # include/nepit.h
+PUBLIC_LINES = 600  # include/nepit.h
 TOP_COMMENT_LINES = 15  # of a .c file
 
 FOLDERS = ("include", "src", "server", "cli", "python", "tests", "bench", "fuzz", "tools")
