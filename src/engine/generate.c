@@ -102,7 +102,11 @@ static struct head_row raw_row(struct draw *draw, size_t row)
         out.top_logprobs = g->top_logprobs + at * g->n_top;
     }
     if (g->entropies) out.entropy = g->entropies + at;
-    if (!(draw->node->known >> row % PANEL & 1)) out.lse = &draw->node->lse[row % PANEL];
+    /* Choices that begin alike draw from one row: one of them writes. */
+    uint64_t bit = (uint64_t)1 << row % PANEL;
+    if ((draw->node->known | draw->node->lent) & bit) return out;
+    draw->node->lent |= bit;
+    out.lse = &draw->node->lse[row % PANEL];
     return out;
 }
 
@@ -141,6 +145,7 @@ static void draw_rows(struct engine *engine, size_t n)
         struct draw *draw = &engine->draws[i];
         struct job *job = draw->job;
         size_t row = job_length(job) - 1;
+        draw->node->lent = 0;
         if (engine->bad[i] >= 0) step_bad_logit(job, 1, row, engine->bad[i]);
         if (draw->error.status != NP_OK && job->error.status == NP_OK) job->error = draw->error;
         if (job->error.status != NP_OK) continue;
