@@ -3,7 +3,7 @@
  * for all. Files are opened when their turn comes and read as they are needed.
  *
  * A regular file is read up to the size that it had at opening: one that grows (a log) is scored as
- * it was, one that shrinks is an error. Pipes, devices and files without a size are read to their end.
+ * it was, one that shrinks is an error. Pipes, devices and files without a size have their end.
  */
 #include "cli.h"
 

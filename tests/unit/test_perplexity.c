@@ -350,6 +350,32 @@ static void a_cancelled_call_keeps_what_is_done(void **state)
     world_close(&world);
 }
 
+/* Each allocation in turn: an error, nothing lost, and the next call gives the right sums. */
+static void every_failed_allocation_is_an_error(void **state)
+{
+    static struct world world;
+    world_open(&world, 300);
+    np_document document = {.text = world.text, .n_bytes = 300};
+    np_perplexity_options options = {.window = 16, .stride = 9};
+    np_perplexity_result expected = run_one(world.engine, &document, 16, 9), result;
+    np_error err = {.status = NP_ENOMEM};
+    uint64_t n = 1;
+    for (; n < 10000; n++) {
+        alloc_fail_after(n);
+        np_status status = np_perplexity(world.engine, &document, 1, &options, &result, &err);
+        alloc_fail_after(0);
+        if (status == NP_OK && result.error.status == NP_OK) break;
+        assert_int_equal(status == NP_OK ? result.error.status : status, NP_ENOMEM);
+        if (n % 50 == 1) {
+            result = run_one(world.engine, &document, 16, 9);
+            same_sums(&result, &expected);
+        }
+    }
+    assert_true(n > 10);
+    same_sums(&result, &expected);
+    world_close(&world);
+}
+
 /* ---- pieces -------------------------------------------------------------------------------- */
 
 static void ids_of_pieces_are_those_of_the_whole(void **state)
@@ -438,7 +464,10 @@ static void a_word_without_end_is_refused(void **state)
     np_error err;
     pieces_begin(&pieces, model->tokenizer, &document, true, PIECES_BLOCK_BYTES);
     np_status status;
-    while ((status = pieces_next(&pieces, &encoding, &err)) == NP_OK) encoding_free(&encoding);
+    while ((status = pieces_next(&pieces, &encoding, &err)) == NP_OK) {
+        encoding_free(&encoding);
+        assert_false(pieces.ended);
+    }
     assert_int_equal(status, NP_ELIMIT);
     assert_int_equal(err.offset, 7);
     encoding_free(&encoding);
@@ -457,6 +486,7 @@ int main(void)
         cmocka_unit_test(what_stands_before_the_first_token_C074),
         cmocka_unit_test(options_that_are_refused),
         cmocka_unit_test(a_cancelled_call_keeps_what_is_done),
+        cmocka_unit_test(every_failed_allocation_is_an_error),
         cmocka_unit_test(ids_of_pieces_are_those_of_the_whole),
         cmocka_unit_test(memory_of_pieces_is_bounded),
         cmocka_unit_test(a_word_without_end_is_refused),
