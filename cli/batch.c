@@ -203,13 +203,22 @@ static np_status question_finish(struct loop *loop, struct question *question)
     return loop->asker->prepare(loop->cli, question, &loop->batch.arena, err);
 }
 
+static size_t tokens_to_follow(const np_request *request)
+{
+    enum { CONTEXT = 1 << 20 }; /* and no more, whatever was asked */
+    size_t n = request->max_tokens < CONTEXT ? request->max_tokens : CONTEXT;
+    return request->sampling && request->sampling->n > 1 ? n * (size_t)request->sampling->n : n;
+}
+
 /* Tokens and cells that the question may cost; n bytes of text are at most n tokens and 2 added. */
 static void batch_weigh(struct batch *batch, const struct question *question)
 {
     const np_request *request = &question->request;
     size_t n_tokens = request->token_ids ? request->n_tokens : request->n_bytes + 2;
-    size_t n_top = request->top < 0 ? (size_t)1 << 18 : (size_t)request->top;
+    int32_t top = request->sampling ? request->sampling->top : request->top;
+    size_t n_top = top < 0 ? (size_t)1 << 18 : (size_t)top;
     size_t width = n_top + request->n_candidates + 1;
+    n_tokens += tokens_to_follow(request);
     batch->n_tokens += n_tokens;
     batch->n_cells += width > SIZE_MAX / 2 / (n_tokens + 1) ? SIZE_MAX / 2 : n_tokens * width;
 }
@@ -327,8 +336,10 @@ static np_status batch_run(struct loop *loop, np_error *err)
     if (batch->n_asked == 0 || !loop->asker->runs) return NP_OK;
     progress_begin(&progress, loop->cli, loop->cli->command->name);
     double began_s = seconds_now();
-    np_status status = np_run(loop->cli->engine, batch->requests, batch->n_asked, batch->results,
-                              progress_tick, &progress, err);
+    np_status status = loop->asker->run ? loop->asker->run(loop->cli, &batch->questions[0],
+                                                           &batch->results[0], err)
+                                        : np_run(loop->cli->engine, batch->requests, batch->n_asked,
+                                                 batch->results, progress_tick, &progress, err);
     loop->cli->compute_s += seconds_now() - began_s;
     progress_end(&progress);
     return status;

@@ -63,6 +63,7 @@ int command_tokenize(struct cli *cli);
 int command_score(struct cli *cli);
 int command_next(struct cli *cli);
 int command_gather(struct cli *cli);
+int command_generate(struct cli *cli);
 int command_info(struct cli *cli);
 int command_perplexity(struct cli *cli);
 
@@ -108,6 +109,8 @@ bool output_spill(struct cli *cli, bool all);
 /* Text as one can see it: "·" for a space, "\n", "\x07"; cut with "…", filled to exactly n_columns
  * (0: neither). */
 void visible_text(struct buf *out, const char *bytes, size_t n_bytes, size_t n_columns);
+/* What may go to a terminal as running text: line ends, tabs and spaces stay. */
+void visible_lines(struct buf *out, const char *bytes, size_t n_bytes);
 void visible_token(struct cli *cli, int32_t token_id, size_t n_columns);
 /* A log-probability with 4 decimals, right-aligned in 10 columns, coloured on a terminal. */
 void visible_logprob(struct cli *cli, double value);

@@ -1,24 +1,15 @@
 /*
  * A line of --jsonl: one flat JSON object. One table names every field, its type and its range. A
  * field that is not in it, or that would change a number and is not served here, is refused by
- * name: an answer must never differ in silence from what was asked. Fields that steer only the
- * choice of generated tokens are checked for their type and have no effect, since nothing is
- * generated. null means "not given".
+ * name: an answer must never differ in silence from what was asked. Where nothing is generated,
+ * fields that steer only the choice of tokens are checked for their type and have no effect. null
+ * means "not given".
  */
-#include "requests.h"
+#include "fields.h"
 #include "base/npy.h"
 
 #include <jansson.h>
 #include <math.h>
-
-struct reading {
-    struct question *question;
-    struct arena *arena;
-    unsigned command;
-    bool ints_are_real; /* an integer beyond 64 bits is in the line: all were read as double */
-};
-
-typedef np_status read_fn(struct reading *reading, const char *name, json_t *value, np_error *err);
 
 enum kind {
     FIELD_READ,   /* by its function */
@@ -27,6 +18,7 @@ enum kind {
     FIELD_NAME,   /* place in names + 1 */
     FIELD_INT,    /* int64_t in asked */
     FIELD_ABOVE0, /* double in asked, at least the smallest float32 */
+    FIELD_NUMBER, /* double in asked */
     FIELD_NO_EFFECT_NUMBER,
     FIELD_NO_EFFECT_FLAG,
     FIELD_NO_EFFECT_ANY,
@@ -52,9 +44,9 @@ static read_fn read_id, read_prompt, read_response, read_token_ids, read_candida
     {                                                                    \
         name, FOR_ROWS, FIELD_NO_EFFECT_NUMBER, 0, low, high, NULL, NULL \
     }
-#define NO_EFFECT_FLAG(name)                                      \
-    {                                                             \
-        name, FOR_ROWS, FIELD_NO_EFFECT_FLAG, 0, 0, 0, NULL, NULL \
+#define NO_EFFECT_FLAG(name)                                                     \
+    {                                                                            \
+        name, FOR_ROWS | FOR_GENERATE, FIELD_NO_EFFECT_FLAG, 0, 0, 0, NULL, NULL \
     }
 #define NO_EFFECT_ANY(name)                                      \
     {                                                            \
@@ -72,20 +64,47 @@ static const struct field table[] = {
     {"response", FOR_GATHER, FIELD_READ, 0, 0, 0, NULL, read_response},
     {"add_special_tokens", FOR_TEXT, FIELD_CHOICE, AT(add_special), 0, 0, NULL, NULL},
     {"parse_special", FOR_TEXT, FIELD_CHOICE, AT(parse_special), 0, 0, NULL, NULL},
-    {"condition", FOR_ROWS, FIELD_NAME, AT(condition), 0, 0, condition_names, NULL},
+    {"condition", FOR_ROWS | FOR_GENERATE, FIELD_NAME, AT(condition), 0, 0, condition_names, NULL},
     {"start", FOR_SCORE | FOR_GATHER, FIELD_INT, AT(start), 0, ROWS_MAX, NULL, NULL},
     {"prompt_logprob_start", FOR_SCORE | FOR_GATHER, FIELD_INT, AT(start), 0, ROWS_MAX, NULL, NULL},
-    {"top", FOR_SCORE | FOR_NEXT, FIELD_INT, AT(top), -1, INT32_MAX, NULL, NULL},
+    {"top", FOR_SCORE | FOR_NEXT | FOR_GENERATE, FIELD_INT, AT(top), -1, INT32_MAX, NULL, NULL},
     {"prompt_logprobs", FOR_SCORE, FIELD_INT, AT(top), -1, INT32_MAX, NULL, NULL},
+    {"logprobs", FOR_GENERATE, FIELD_INT, AT(top), -1, INT32_MAX, NULL, NULL},
     {"entropy", FOR_SCORE, FIELD_FLAG, AT(entropy), 0, 0, NULL, NULL},
     {"score_temperature", FOR_ROWS, FIELD_ABOVE0, AT(score_temperature), 0, 0, NULL, NULL},
     {"prompt_logprobs_temperature", FOR_ROWS, FIELD_ABOVE0, AT(score_temperature), 0, 0, NULL,
      NULL},
-    {"logprobs_mode", FOR_ROWS, FIELD_NAME, AT(logprobs_mode), 0, 0, mode_names, NULL},
+    {"logprobs_mode", FOR_ROWS | FOR_GENERATE, FIELD_NAME, AT(logprobs_mode), 0, 0, mode_names,
+     NULL},
     {"candidates", FOR_GATHER, FIELD_READ, 0, 0, 0, NULL, read_candidates},
     {"prompt_logprob_token_ids", FOR_GATHER, FIELD_READ, 0, 0, 0, NULL, read_candidates},
     {"tail", FOR_GATHER, FIELD_FLAG, AT(tail), 0, 0, NULL, NULL},
     {"prompt_logprob_tail", FOR_GATHER, FIELD_FLAG, AT(tail), 0, 0, NULL, NULL},
+    {"n", FOR_GENERATE, FIELD_INT, AT(drawn.n), 1, 128, NULL, NULL},
+    {"temperature", FOR_GENERATE, FIELD_NUMBER, AT(drawn.temperature), 0, 2, NULL, NULL},
+    {"top_p", FOR_GENERATE, FIELD_ABOVE0, AT(drawn.top_p), 0, 0, NULL, NULL},
+    {"top_k", FOR_GENERATE, FIELD_INT, AT(drawn.top_k), -1, INT32_MAX, NULL, NULL},
+    {"min_p", FOR_GENERATE, FIELD_NUMBER, AT(drawn.min_p), 0, 1, NULL, NULL},
+    {"seed", FOR_GENERATE, FIELD_READ, 0, 0, 0, NULL, field_seed},
+    {"max_tokens", FOR_GENERATE, FIELD_INT, AT(drawn.max_tokens), 1, INT32_MAX, NULL, NULL},
+    {"min_tokens", FOR_GENERATE, FIELD_INT, AT(drawn.min_tokens), 0, INT32_MAX, NULL, NULL},
+    {"presence_penalty", FOR_GENERATE, FIELD_NUMBER, AT(drawn.presence_penalty), -2, 2, NULL, NULL},
+    {"frequency_penalty", FOR_GENERATE, FIELD_NUMBER, AT(drawn.frequency_penalty), -2, 2, NULL,
+     NULL},
+    {"repetition_penalty", FOR_GENERATE, FIELD_ABOVE0, AT(drawn.repetition_penalty), 0, 0, NULL,
+     NULL},
+    {"priority", FOR_GENERATE, FIELD_INT, AT(drawn.priority), INT32_MIN, INT32_MAX, NULL, NULL},
+    {"ignore_eos", FOR_GENERATE, FIELD_FLAG, AT(drawn.ignore_eos), 0, 0, NULL, NULL},
+    {"skip_special_tokens", FOR_GENERATE, FIELD_CHOICE, AT(drawn.skip_special), 0, 0, NULL, NULL},
+    {"include_stop_str_in_output", FOR_GENERATE, FIELD_FLAG, AT(drawn.include_stop), 0, 0, NULL,
+     NULL},
+    {"skip_reading_prefix_cache", FOR_GENERATE, FIELD_FLAG, AT(drawn.skip_cache), 0, 0, NULL, NULL},
+    {"stop", FOR_GENERATE, FIELD_READ, 0, 0, 0, NULL, field_stop},
+    {"stop_token_ids", FOR_GENERATE, FIELD_READ, 0, 0, 0, NULL, field_stop_token_ids},
+    {"allowed_token_ids", FOR_GENERATE, FIELD_READ, 0, 0, 0, NULL, field_allowed_token_ids},
+    {"logit_bias", FOR_GENERATE, FIELD_READ, 0, 0, 0, NULL, field_logit_bias},
+    {"bad_words", FOR_GENERATE, FIELD_READ, 0, 0, 0, NULL, field_bad_words},
+    {"cache_salt", FOR_GENERATE, FIELD_READ, 0, 0, 0, NULL, field_cache_salt},
     NO_EFFECT_NUMBER("n", 1, INT32_MAX),
     NO_EFFECT_NUMBER("temperature", 0, 1e30),
     NO_EFFECT_NUMBER("top_p", 0, 1),
@@ -132,8 +151,7 @@ static const char *type_name(const json_t *value)
     return names[json_typeof(value)];
 }
 
-/* "must be ...", with the value as given. */
-static np_status wrong(const char *where, const char *must_be, const json_t *value, np_error *err)
+np_status field_wrong(const char *where, const char *must_be, const json_t *value, np_error *err)
 {
     error_set(err, NP_EINPUT, where, NO_OFFSET, "must be %s", must_be);
     if (json_is_integer(value))
@@ -146,7 +164,7 @@ static np_status wrong(const char *where, const char *must_be, const json_t *val
 
 /* ---- the fields that are not plain values ------------------------------------------------- */
 
-static bool whole(const struct reading *reading, const json_t *value, int64_t *number)
+bool field_whole(const struct reading *reading, const json_t *value, int64_t *number)
 {
     double real = json_real_value(value);
     *number = json_integer_value(value);
@@ -160,7 +178,7 @@ static bool whole(const struct reading *reading, const json_t *value, int64_t *n
 static np_status read_id(struct reading *reading, const char *name, json_t *value, np_error *err)
 {
     struct question *question = reading->question;
-    if (whole(reading, value, &question->id_int)) {
+    if (field_whole(reading, value, &question->id_int)) {
         char text[24];
         snprintf(text, sizeof text, "%lld", (long long)question->id_int);
         question->id = arena_strndup(reading->arena, text, strlen(text));
@@ -170,7 +188,7 @@ static np_status read_id(struct reading *reading, const char *name, json_t *valu
         question->id =
             arena_strndup(reading->arena, json_string_value(value), json_string_length(value));
     } else {
-        return wrong(name, "a text without NUL or an integer", value, err);
+        return field_wrong(name, "a text without NUL or an integer", value, err);
     }
     return question->id ? NP_OK : error_nomem(err, name, json_string_length(value));
 }
@@ -181,7 +199,7 @@ static np_status one_id(struct reading *reading, const char *name, int64_t row, 
 {
     char where[96];
     int64_t number;
-    if (whole(reading, value, &number) && number >= INT32_MIN && number <= INT32_MAX) {
+    if (field_whole(reading, value, &number) && number >= INT32_MIN && number <= INT32_MAX) {
         *id = (int32_t)number;
         return NP_OK;
     }
@@ -189,13 +207,13 @@ static np_status one_id(struct reading *reading, const char *name, int64_t row, 
         snprintf(where, sizeof where, "%s[%lld][%zu]", name, (long long)row, column);
     else
         snprintf(where, sizeof where, "%s[%zu]", name, column);
-    return wrong(where, "a token id (an integer below 2^31)", value, err);
+    return field_wrong(where, "a token id (an integer below 2^31)", value, err);
 }
 
-static np_status read_ids(struct reading *reading, const char *name, json_t *value,
-                          const int32_t **ids, size_t *n_ids, np_error *err)
+np_status field_ids(struct reading *reading, const char *name, json_t *value, const int32_t **ids,
+                    size_t *n_ids, np_error *err)
 {
-    if (!json_is_array(value)) return wrong(name, "a list of token ids", value, err);
+    if (!json_is_array(value)) return field_wrong(name, "a list of token ids", value, err);
     size_t count = json_array_size(value);
     int32_t *list = arena_push_array(reading->arena, count + 1, sizeof *list);
     if (!list) return error_nomem(err, name, count * sizeof *list);
@@ -212,7 +230,7 @@ static np_status read_token_ids(struct reading *reading, const char *name, json_
     struct question *question = reading->question;
     question->has_ids = true;
     question->tokens_name = name;
-    return read_ids(reading, name, value, &question->token_ids, &question->n_tokens, err);
+    return field_ids(reading, name, value, &question->token_ids, &question->n_tokens, err);
 }
 
 static np_status read_text(struct reading *reading, const char *name, json_t *value,
@@ -228,7 +246,8 @@ static np_status read_prompt(struct reading *reading, const char *name, json_t *
 {
     struct question *question = reading->question;
     if (json_is_array(value)) return read_token_ids(reading, name, value, err);
-    if (!json_is_string(value)) return wrong(name, "a text or a list of token ids", value, err);
+    if (!json_is_string(value))
+        return field_wrong(name, "a text or a list of token ids", value, err);
     return read_text(reading, name, value, &question->text, &question->n_bytes, err);
 }
 
@@ -238,9 +257,10 @@ static np_status read_response(struct reading *reading, const char *name, json_t
     struct question *question = reading->question;
     if (json_is_array(value)) {
         question->has_response_ids = true;
-        return read_ids(reading, name, value, &question->response_ids, &question->n_response, err);
+        return field_ids(reading, name, value, &question->response_ids, &question->n_response, err);
     }
-    if (!json_is_string(value)) return wrong(name, "a text or a list of token ids", value, err);
+    if (!json_is_string(value))
+        return field_wrong(name, "a text or a list of token ids", value, err);
     return read_text(reading, name, value, &question->response_text, &question->n_response_bytes,
                      err);
 }
@@ -256,7 +276,7 @@ static np_status read_nested(struct reading *reading, const char *name, json_t *
         json_t *row = json_array_get(value, i);
         snprintf(where, sizeof where, "%s[%zu]", name, i);
         if (!json_is_array(row))
-            return wrong(where, "a list of token ids, as the first row", row, err);
+            return field_wrong(where, "a list of token ids, as the first row", row, err);
         if (json_array_size(row) > width) width = json_array_size(row);
     }
     if (width == 0) return error_set(err, NP_EINPUT, name, NO_OFFSET, "all rows are empty");
@@ -296,12 +316,13 @@ static np_status read_candidates(struct reading *reading, const char *name, json
         return ids_from_npy(bytes, n_bytes, name, reading->arena, question, err);
     }
     if (!json_is_array(value))
-        return wrong(name, "a list of ids, a list of lists, or base64 of a .npy file", value, err);
+        return field_wrong(name, "a list of ids, a list of lists, or base64 of a .npy file", value,
+                           err);
     if (json_array_size(value) == 0)
         return error_set(err, NP_EINPUT, name, NO_OFFSET, "the list is empty");
     if (json_is_array(json_array_get(value, 0))) return read_nested(reading, name, value, err);
     question->n_candidate_rows = 0;
-    return read_ids(reading, name, value, &question->candidate_ids, &question->n_candidates, err);
+    return field_ids(reading, name, value, &question->candidate_ids, &question->n_candidates, err);
 }
 
 /* ---- plain values ------------------------------------------------------------------------- */
@@ -320,7 +341,7 @@ static np_status read_name(const struct field *field, json_t *value, int *to, np
         size_t at = strlen(must_be);
         snprintf(must_be + at, sizeof must_be - at, "%s \"%s\"", i ? "," : "", field->names[i]);
     }
-    return wrong(field->name, must_be, value, err);
+    return field_wrong(field->name, must_be, value, err);
 }
 
 static np_status read_number(const struct field *field, json_t *value, bool good, double *to,
@@ -334,7 +355,7 @@ static np_status read_number(const struct field *field, json_t *value, bool good
     }
     snprintf(must_be, sizeof must_be, "%s from %.15g to %.15g",
              field->kind == FIELD_INT ? "an integer" : "a number", field->low, field->high);
-    return wrong(field->name, must_be, value, err);
+    return field_wrong(field->name, must_be, value, err);
 }
 
 static np_status read_field(struct reading *reading, const struct field *field, json_t *value,
@@ -349,21 +370,22 @@ static np_status read_field(struct reading *reading, const struct field *field, 
     case FIELD_NAME: return read_name(field, value, to, err);
     case FIELD_FLAG:
         *(int *)to = json_is_true(value);
-        return is_bool ? NP_OK : wrong(field->name, "true or false", value, err);
+        return is_bool ? NP_OK : field_wrong(field->name, "true or false", value, err);
     case FIELD_CHOICE:
         *(int *)to = json_is_true(value) ? NP_YES : NP_NO;
-        return is_bool ? NP_OK : wrong(field->name, "true or false", value, err);
+        return is_bool ? NP_OK : field_wrong(field->name, "true or false", value, err);
     case FIELD_NO_EFFECT_FLAG:
-        return is_bool ? NP_OK : wrong(field->name, "true or false", value, err);
+        return is_bool ? NP_OK : field_wrong(field->name, "true or false", value, err);
     case FIELD_INT:
-        TRY(read_number(field, value, whole(reading, value, &integer), &number, err));
+        TRY(read_number(field, value, field_whole(reading, value, &integer), &number, err));
         *(int64_t *)to = (int64_t)number;
         return NP_OK;
     case FIELD_ABOVE0:
         number = json_number_value(value);
         *(double *)to = number;
         if (json_is_number(value) && (float)number > 0 && isfinite((float)number)) return NP_OK;
-        return wrong(field->name, "a finite number above 0", value, err);
+        return field_wrong(field->name, "a finite number above 0", value, err);
+    case FIELD_NUMBER: return read_number(field, value, json_is_number(value), to, err);
     case FIELD_NO_EFFECT_NUMBER:
         return read_number(field, value, json_is_number(value), &number, err);
     case FIELD_NO_EFFECT_ANY: return NP_OK;
@@ -401,6 +423,7 @@ static np_status check_aliases(json_t *object, np_error *err)
     static const char *const pairs[][2] = {{"prompt", "token_ids"},
                                            {"start", "prompt_logprob_start"},
                                            {"top", "prompt_logprobs"},
+                                           {"top", "logprobs"},
                                            {"score_temperature", "prompt_logprobs_temperature"},
                                            {"candidates", "prompt_logprob_token_ids"},
                                            {"tail", "prompt_logprob_tail"},
@@ -420,7 +443,7 @@ static np_status read_object(struct reading *reading, json_t *object, np_error *
 {
     const char *key;
     json_t *value;
-    if (!json_is_object(object)) return wrong("request", "an object", object, err);
+    if (!json_is_object(object)) return field_wrong("request", "an object", object, err);
     /* The id first, so that an error of another field carries it. */
     value = json_object_get(object, "id");
     if (value && !json_is_null(value)) TRY(read_id(reading, "id", value, err));

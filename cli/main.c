@@ -23,6 +23,10 @@ static const struct command commands[] = {
      "nepit gather --prompt \"The capital of France is\" --response \" Paris.\" \\\n"
      "               --candidates \"7042 8131 30\"",
      FOR_GATHER, command_gather},
+    {"generate", "what follows a text, with log-probabilities",
+     "generate TEXT | -f FILE | --jsonl FILE",
+     "nepit generate \"The capital of France is\" --max-tokens 20 --temperature 0", FOR_GENERATE,
+     command_generate},
     {"perplexity", "perplexity of long documents, by windows and strides",
      "perplexity FILE... --window W --stride S",
      "nepit perplexity README.md --window 512 --stride 256", FOR_PERPLEXITY, command_perplexity},

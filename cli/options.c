@@ -23,7 +23,9 @@ enum kind {
     KIND_TEXT,   /* const char * */
     KIND_INT,    /* int64_t within [low, high] */
     KIND_SIZE,   /* uint64_t: a number from `low` on with K, M, G or T (powers of 1024) */
-    KIND_ABOVE0, /* double: finite and above 0 */
+    KIND_ABOVE0, /* double: finite and above 0; at most `high` where that is not 0 */
+    KIND_REAL,   /* double within [low, high] */
+    KIND_MANY,   /* struct texts: one more */
     KIND_NAME,   /* int: place in `names` + 1 */
     KIND_ONE_OF, /* const char *: one of `names` */
     KIND_CPU     /* const char *: a level that this machine has */
@@ -72,6 +74,48 @@ static const struct option table[] = {
      "the K most likely tokens of each row (-1: all)", -1, INT32_MAX, NULL},
     {"top", 0, FOR_NEXT, KIND_INT, AT(asked.top), "K",
      "the K most likely tokens (default 10; -1: all)", -1, INT32_MAX, NULL},
+    {"top", 0, FOR_GENERATE, KIND_INT, AT(asked.top), "K",
+     "log-probabilities, beside the K most likely", -1, INT32_MAX, NULL},
+    {"max-tokens", 0, FOR_GENERATE, KIND_INT, AT(asked.drawn.max_tokens), "N",
+     "default 128; -1: to the end of the context", -1, INT32_MAX, NULL},
+    {"temperature", 0, FOR_GENERATE, KIND_REAL, AT(asked.drawn.temperature), "T",
+     "0: always the most likely token; default 1", 0, 2, NULL},
+    {"top-k", 0, FOR_GENERATE, KIND_INT, AT(asked.drawn.top_k), "K",
+     "draw from the K most likely (default: all)", -1, INT32_MAX, NULL},
+    {"top-p", 0, FOR_GENERATE, KIND_ABOVE0, AT(asked.drawn.top_p), "P",
+     "draw from the most likely that hold mass P", 0, 1, NULL},
+    {"min-p", 0, FOR_GENERATE, KIND_REAL, AT(asked.drawn.min_p), "P",
+     "none below P times the most likely", 0, 1, NULL},
+    {"seed", 0, FOR_GENERATE, KIND_INT, AT(asked.drawn.seed), "N",
+     "same seed, same text (default -1: a random one)", -1, INT64_MAX, NULL},
+    {"n", 0, FOR_GENERATE, KIND_INT, AT(asked.drawn.n), "N", "how many texts (default 1)", 1, 128,
+     NULL},
+    {"stop", 0, FOR_GENERATE, KIND_MANY, AT(stop), "S", "ends the text; may be given many times", 0,
+     0, NULL},
+    {"stop-token-ids", 0, FOR_GENERATE, KIND_TEXT, AT(stop_ids), "IDS", "these end it too", 0, 0,
+     NULL},
+    {"include-stop-str-in-output", 0, FOR_GENERATE, KIND_SET, AT(asked.drawn.include_stop), NULL,
+     "leave what ended it in the text", 1, 0, NULL},
+    {"min-tokens", 0, FOR_GENERATE, KIND_INT, AT(asked.drawn.min_tokens), "N",
+     "nothing ends the text before", 0, INT32_MAX, NULL},
+    {"ignore-eos", 0, FOR_GENERATE, KIND_SET, AT(asked.drawn.ignore_eos), NULL,
+     "the end-of-text token does not end it", 1, 0, NULL},
+    {"presence-penalty", 0, FOR_GENERATE, KIND_REAL, AT(asked.drawn.presence_penalty), "X",
+     "-2 to 2, of tokens that were generated", -2, 2, NULL},
+    {"frequency-penalty", 0, FOR_GENERATE, KIND_REAL, AT(asked.drawn.frequency_penalty), "X",
+     "-2 to 2, each time that they were", -2, 2, NULL},
+    {"repetition-penalty", 0, FOR_GENERATE, KIND_ABOVE0, AT(asked.drawn.repetition_penalty), "X",
+     "divides; of tokens of the prompt too (1: none)", 0, 0, NULL},
+    {"logit-bias", 0, FOR_GENERATE, KIND_TEXT, AT(logit_bias), "ID:B,..",
+     "adds B, -100 to 100, to the logit of token ID", 0, 0, NULL},
+    {"allowed-token-ids", 0, FOR_GENERATE, KIND_TEXT, AT(allowed_ids), "IDS", "only these", 0, 0,
+     NULL},
+    {"bad-words", 0, FOR_GENERATE, KIND_MANY, AT(bad_words), "S",
+     "never generated; may be given many times", 0, 0, NULL},
+    {"no-skip-special-tokens", 0, FOR_GENERATE, KIND_SET, AT(asked.drawn.skip_special), NULL,
+     "special tokens appear in the text", NP_NO, 0, NULL},
+    {"arrays", 0, FOR_GENERATE, KIND_TEXT, AT(arrays), "OUT.npz",
+     "token_ids, top_ids, top_logprobs; with --top K", 0, 0, NULL},
     {"entropy", 0, FOR_SCORE, KIND_SET, AT(asked.entropy), NULL, "entropy of each row", 1, 0, NULL},
     {"tail", 0, FOR_GATHER, KIND_SET, AT(asked.tail), NULL,
      "log of the mass that the candidates leave", 1, 0, NULL},
@@ -81,7 +125,9 @@ static const struct option table[] = {
      "divide the logits by T before the softmax", 0, 0, NULL},
     {"logprobs-mode", 0, FOR_ROWS, KIND_NAME, AT(asked.logprobs_mode), "MODE",
      "raw_logprobs (default) or raw_logits", 0, 0, mode_names},
-    {"condition", 0, FOR_ROWS | FOR_PERPLEXITY, KIND_NAME, AT(asked.condition), "C",
+    {"logprobs-mode", 0, FOR_GENERATE, KIND_NAME, AT(asked.logprobs_mode), "MODE",
+     "raw_logprobs, raw_logits, processed_...", 0, 0, mode_names},
+    {"condition", 0, FOR_ROWS | FOR_GENERATE | FOR_PERPLEXITY, KIND_NAME, AT(asked.condition), "C",
      "bos or none (default: as the tokenizer does)", 0, 0, condition_names},
     {"unit", 0, FOR_SCORE | FOR_NEXT, KIND_NAME, AT(unit), "U", "nats (default) or bits", 0, 0,
      unit_names},
@@ -102,12 +148,12 @@ static const struct option table[] = {
     {"progress", 0, FOR_ALL, KIND_NAME, AT(progress), "WHEN", "auto (default) or never", 0, 0,
      progress_names},
     {"threads", 0, FOR_ALL, KIND_INT, AT(n_threads), "N", "default: one per core", 1, 4096, NULL},
-    {"context", 0, FOR_ROWS | FOR_INFO | FOR_PERPLEXITY, KIND_INT, AT(n_context), "N",
-     "longest sequence (default: the model's own)", 1, INT32_MAX, NULL},
+    {"context", 0, FOR_ROWS | FOR_GENERATE | FOR_INFO | FOR_PERPLEXITY, KIND_INT, AT(n_context),
+     "N", "longest sequence (default: the model's own)", 1, INT32_MAX, NULL},
     {"max-memory", 0, FOR_ALL, KIND_SIZE, AT(max_memory), "SIZE",
      "bytes, or with K, M, G; refused when it takes more", 1, 0, NULL},
     {"cache-memory", 0, FOR_ROWS | FOR_PERPLEXITY, KIND_SIZE, AT(cache_memory), "SIZE",
-     "of the prefix cache, a part of that (default 256M; 0: none)", 0, 0, NULL},
+     "of the prefix cache (default 256M; 0: none)", 0, 0, NULL},
     {"profile", 0, FOR_ALL, KIND_ONE_OF, AT(profile), "P",
      "f32 (default), bf16, int16 (quantised files)", 0, 0, profile_names},
     {"cpu", 0, FOR_ALL, KIND_CPU, AT(cpu), "LEVEL", "auto, ref, avx2, avx512, avx512bf16 or neon",
@@ -116,11 +162,19 @@ static const struct option table[] = {
 };
 #define N_OPTIONS (sizeof table / sizeof table[0])
 
+#define DRAWN_DEFAULTS                                                       \
+    {                                                                        \
+        .max_tokens = 128, .n = 1, .seed = -1, .temperature = 1, .top_p = 1, \
+        .repetition_penalty = 1                                              \
+    }
+
 void options_init(struct options *options)
 {
-    *options =
-        (struct options){.asked = {.start = NOT_GIVEN, .top = NOT_GIVEN, .score_temperature = 1},
-                         .cache_memory = CACHE_MEMORY};
+    *options = (struct options){.asked = {.start = NOT_GIVEN,
+                                          .top = NOT_GIVEN,
+                                          .score_temperature = 1,
+                                          .drawn = DRAWN_DEFAULTS},
+                                .cache_memory = CACHE_MEMORY};
 }
 
 /* ---- names -------------------------------------------------------------------------------- */
@@ -245,13 +299,43 @@ static np_status store_name(const struct option *option, const char *text, void 
     return NP_OK;
 }
 
+static np_status store_real(const struct option *option, const char *text, double *to,
+                            np_error *err)
+{
+    char *end;
+    if (read_real(text, &end, to) && *end == 0 && *to >= (double)option->low &&
+        *to <= (double)option->high)
+        return NP_OK;
+    return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "must be a number from %lld to %lld",
+                     (long long)option->low, (long long)option->high);
+}
+
+static np_status store_above0(const struct option *option, const char *text, double *to,
+                              np_error *err)
+{
+    char *end;
+    bool good = read_real(text, &end, to) && *end == 0 && (float)*to > 0 && isfinite((float)*to);
+    if (good && (option->high == 0 || *to <= (double)option->high)) return NP_OK;
+    if (option->high == 0)
+        return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "must be a finite number above 0");
+    return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "must be a number above 0, at most %lld",
+                     (long long)option->high);
+}
+
+static np_status store_text(const char *text, struct texts *to, np_error *err)
+{
+    if (to->n == MAX_TEXTS)
+        return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "at most %d may be given", MAX_TEXTS);
+    to->at[to->n++] = text;
+    return NP_OK;
+}
+
 static np_status store(const struct option *option, const char *text, struct options *options,
                        np_error *err)
 {
     void *to = (char *)options + option->at;
     enum cpu_level level;
     const char *reason;
-    char *end;
     switch (option->kind) {
     case KIND_SET: *(int *)to = (int)option->low; return NP_OK;
     case KIND_TEXT: *(const char **)to = text; return NP_OK;
@@ -262,9 +346,9 @@ static np_status store(const struct option *option, const char *text, struct opt
         if (read_size(text, option->low, to)) return NP_OK;
         return error_set(err, NP_EINPUT, NULL, NO_OFFSET,
                          "a size such as 800M or 1.5G is expected");
-    case KIND_ABOVE0:
-        if (read_real(text, &end, to) && *end == 0 && *(double *)to > 0) return NP_OK;
-        return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "must be a finite number above 0");
+    case KIND_ABOVE0: return store_above0(option, text, to, err);
+    case KIND_REAL: return store_real(option, text, to, err);
+    case KIND_MANY: return store_text(text, to, err);
     case KIND_CPU: *(const char **)to = text; return cpu_choose(text, &level, &reason, err);
     }
     return NP_EINTERNAL;

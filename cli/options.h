@@ -19,13 +19,28 @@ enum {
     FOR_GATHER = 8,
     FOR_INFO = 16,
     FOR_PERPLEXITY = 32,
+    FOR_GENERATE = 64,
     FOR_ROWS = FOR_SCORE | FOR_NEXT | FOR_GATHER,
-    FOR_TEXT = FOR_TOKENIZE | FOR_ROWS,
+    FOR_TEXT = FOR_TOKENIZE | FOR_ROWS | FOR_GENERATE,
     FOR_SPECIAL = FOR_TEXT | FOR_PERPLEXITY,
     FOR_ALL = FOR_TEXT | FOR_INFO | FOR_PERPLEXITY
 };
 
 #define NOT_GIVEN (-2) /* start, top */
+
+/* How tokens are drawn. Lists belong to the arena of whoever read them. */
+struct drawn {
+    int64_t max_tokens, min_tokens, n, top_k; /* max_tokens -1: to the end of the context */
+    int64_t seed, priority;                   /* seed -1: a random one */
+    double temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty;
+    int ignore_eos, include_stop, skip_special, skip_cache; /* skip_special: np_choice */
+    const np_string *stop, *bad_words;
+    size_t n_stop, n_bad_words;
+    np_ids stop_ids, allowed_ids;
+    const np_bias *biases;
+    size_t n_biases;
+    const char *cache_salt;
+};
 
 struct asked {
     int64_t start, top; /* NOT_GIVEN: the command's own */
@@ -33,6 +48,14 @@ struct asked {
     int condition, add_special, parse_special; /* np_condition, np_choice */
     int logprobs_mode;                         /* place in mode_names + 1; 0: not given */
     int entropy, tail;
+    struct drawn drawn;
+};
+
+#define MAX_TEXTS 64
+/* An option that may be given many times. */
+struct texts {
+    const char *at[MAX_TEXTS];
+    size_t n;
 };
 
 struct options {
@@ -42,6 +65,8 @@ struct options {
     uint64_t max_memory, cache_memory;
     const char *file, *jsonl, *output;
     const char *decode, *prompt, *response, *candidates;
+    const char *arrays, *stop_ids, *allowed_ids, *logit_bias;
+    struct texts stop, bad_words;
     int ids, json, timing, resume, help, version;
     int progress, unit; /* place in the names + 1 */
     int64_t n_lowest, window, stride;

@@ -39,6 +39,9 @@ struct asker {
     /* Completes the request (what is wanted of each row). */
     np_status (*prepare)(struct cli *cli, struct question *question, struct arena *arena,
                          np_error *err);
+    /* Instead of np_run, for the one request of the command line; may be NULL. */
+    np_status (*run)(struct cli *cli, const struct question *question, np_result *result,
+                     np_error *err);
     /* Print into cli->text. */
     np_status (*json)(struct cli *cli, struct question *question, np_result *result, np_error *err);
     np_status (*table)(struct cli *cli, struct question *question, np_result *result,

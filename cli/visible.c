@@ -90,6 +90,19 @@ void visible_text(struct buf *out, const char *bytes, size_t n_bytes, size_t n_c
     for (; n_columns && used < n_columns; used++) buf_push(out, " ", 1);
 }
 
+void visible_lines(struct buf *out, const char *bytes, size_t n_bytes)
+{
+    char shown[16];
+    size_t columns, taken;
+    for (size_t at = 0; at < n_bytes; at += taken) {
+        taken = visible_char(bytes + at, n_bytes - at, shown, sizeof shown, &columns);
+        if (strchr(" \n\t\\", bytes[at]) && bytes[at])
+            buf_push(out, bytes + at, 1);
+        else
+            buf_puts(out, shown);
+    }
+}
+
 void visible_token(struct cli *cli, int32_t token_id, size_t n_columns)
 {
     const char *bytes;

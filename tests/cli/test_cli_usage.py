@@ -5,7 +5,7 @@ import re
 import pytest
 from clirun import LLAMA, MODELS, ROOT, NO_TOKENIZER, nepit, refused
 
-COMMANDS = ["tokenize", "score", "next", "gather", "perplexity", "info"]
+COMMANDS = ["tokenize", "score", "next", "gather", "generate", "perplexity", "info"]
 
 
 def test_alone_prints_the_commands():
