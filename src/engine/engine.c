@@ -73,6 +73,8 @@ static np_status take_buffers(struct engine *engine, np_error *err)
                    {&engine->wanted, rows, sizeof(bool)},
                    {&engine->runs, rows, sizeof(struct run)},
                    {&engine->run_jobs, rows, sizeof(struct job *)},
+                   {&engine->copies, rows, sizeof(struct page_copy)},
+                   {&engine->copy_nodes, 2 * rows, sizeof(struct node *)},
                    {&engine->members, rows, sizeof(struct job *)},
                    {&engine->head_rows, rows, sizeof(struct head_row)},
                    {&engine->row_jobs, rows, sizeof(struct job *)},

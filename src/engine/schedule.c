@@ -3,9 +3,9 @@
  *
  * A job's place is `at`: its tokens before it are in the nodes of its path, computed or planned in
  * this step. It first walks the tree as far as that knows its tokens, whoever put them there; what
- * is left it plans itself, page by page, and at once others can find it. The surprising decision:
- * where a sequence leaves another inside a page whose columns are only planned, it waits for the
- * next step and then copies them: one small step later, and no row of a step ever has two homes.
+ * is left it plans itself, page by page, and at once others can find it. Where a sequence leaves
+ * another inside a page, it has a page of its own that takes over the columns before: now, those
+ * that are done; those that this step computes, layer by layer as they come.
  */
 #include "engine/state.h"
 
@@ -64,6 +64,23 @@ static bool preempt_for(struct engine *engine, const struct job *job)
     return true;
 }
 
+/* The step needs pages of this job: nobody else gets them. */
+static void join_step(struct engine *engine, struct job *job)
+{
+    if (job->busy) return;
+    job->busy = true;
+    engine->members[engine->n_members++] = job;
+}
+
+/* Tokens of `from` that this step computes, for a page beside it. */
+static void copy_in_step(struct engine *engine, struct node *from, struct node *to, size_t n_shared)
+{
+    size_t i = engine->step.n_copies++;
+    engine->copies[i] = (struct page_copy){from->page, to->page, to->n_done, n_shared};
+    engine->copy_nodes[2 * i] = from;
+    engine->copy_nodes[2 * i + 1] = to;
+}
+
 /* A new node behind the path, or beside its last one with that one's first n_shared tokens. A job
  * whose turn will come waits (false); for want of memory it fails. */
 static bool path_add(struct engine *engine, struct job *job, size_t page, size_t n,
@@ -81,6 +98,10 @@ static bool path_add(struct engine *engine, struct job *job, size_t page, size_t
     }
     if (job->n_path > page) tree_unpin(&engine->tree, job->path[page]);
     path_set(job, page, node);
+    if (n_shared > node->n_done) {
+        copy_in_step(engine, from, node, n_shared);
+        join_step(engine, job);
+    }
     return true;
 }
 
@@ -127,10 +148,10 @@ static bool walk_page(struct engine *engine, struct job *job, bool *wait)
     if (!node) return false;
     bool whole = match == most || match == node->n;
     if (!whole || node != mine) {
-        *wait = mine && job->busy; /* the step needs that page */
+        /* The step may need the page that it has, and has room for so many copies. */
+        *wait = (mine && job->busy) || engine->step.n_copies == engine->chunk_rows;
         if (!*wait && whole) path_share(engine, job, page, node);
-        if (!*wait && !whole)
-            *wait = node->n_done < match || !path_add(engine, job, page, match, node, match);
+        if (!*wait && !whole) *wait = !path_add(engine, job, page, match, node, match);
         if (*wait) return false;
     }
     job->at = page * PANEL + match;
@@ -139,13 +160,6 @@ static bool walk_page(struct engine *engine, struct job *job, bool *wait)
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
-
-static void join_step(struct engine *engine, struct job *job)
-{
-    if (job->busy) return;
-    job->busy = true;
-    engine->members[engine->n_members++] = job;
-}
 
 static size_t step_room(const struct engine *engine)
 {
@@ -267,10 +281,22 @@ static struct caller *next_caller(const struct engine *engine)
     return best;
 }
 
-/* Gives every run its rows, and the model what it needs of them. */
+/* Tokens [begin, end) of a page. */
+static uint64_t bits_between(size_t begin, size_t end)
+{
+    return (end >= PANEL ? ~(uint64_t)0 : ((uint64_t)1 << end) - 1) & ~(((uint64_t)1 << begin) - 1);
+}
+
+/* Gives every run its rows, and the model what it needs of them. What is wanted of a copy is wanted
+ * of what it copies, which may be a copy itself: so from the last to the first. */
 static void lay_out(struct engine *engine)
 {
     size_t row = 0;
+    for (size_t i = engine->step.n_copies; i-- > 0;) {
+        const struct page_copy *copy = &engine->copies[i];
+        engine->copy_nodes[2 * i]->wanted |=
+            engine->copy_nodes[2 * i + 1]->wanted & bits_between(copy->begin, copy->end);
+    }
     for (size_t i = 0; i < engine->step.n_runs; i++) {
         struct run *run = &engine->runs[i];
         const struct job *job = engine->run_jobs[i];
@@ -286,8 +312,10 @@ static void lay_out(struct engine *engine)
 
 void schedule_step(struct engine *engine)
 {
-    engine->step =
-        (struct step){.ids = engine->ids, .wanted = engine->wanted, .runs = engine->runs};
+    engine->step = (struct step){.ids = engine->ids,
+                                 .wanted = engine->wanted,
+                                 .runs = engine->runs,
+                                 .copies = engine->copies};
     engine->n_members = engine->n_asked = 0;
     engine->n_plans++;
     for (struct caller *caller = engine->callers; caller; caller = caller->next)

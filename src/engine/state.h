@@ -57,7 +57,9 @@ struct engine {
     bool *wanted;
     struct run *runs;
     struct job **run_jobs; /* of each run */
-    struct job **members;  /* jobs that take part */
+    struct page_copy *copies;
+    struct node **copy_nodes; /* [2 chunk_rows] from, to */
+    struct job **members;     /* jobs that take part */
     size_t n_members, n_asked;
     uint64_t n_plans;
     struct head_row *head_rows;

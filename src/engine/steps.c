@@ -115,6 +115,27 @@ static void answer_rows(struct engine *engine)
                 end_ = kv_pages((engine)->runs[i].first + (engine)->runs[i].n_rows); \
          p_ < end_ && ((node) = (engine)->run_jobs[i]->path[p_], true); p_++)
 
+/* What the step made of tokens that another page holds too, in the order of the copies. */
+static void finish_copies(struct engine *engine)
+{
+    const struct kv_shape *kv = &engine->model->kv;
+    for (size_t i = 0; i < engine->step.n_copies; i++) {
+        const struct page_copy *copy = &engine->copies[i];
+        const struct node *from = engine->copy_nodes[2 * i];
+        struct node *to = engine->copy_nodes[2 * i + 1];
+        to->n_done = to->n;
+        to->wanted = 0;
+        for (size_t c = copy->begin; c < copy->end; c++) {
+            uint64_t bit = (uint64_t)1 << c;
+            if (from->bad == c && c < to->bad) to->bad = c;
+            if (!(from->hidden & bit)) continue;
+            to->hidden |= bit;
+            memcpy(kv_hidden(kv, to->page, c), kv_hidden(kv, from->page, c),
+                   kv->dim * sizeof(float));
+        }
+    }
+}
+
 np_status step_run(struct engine *engine, np_error *err)
 {
     struct step *step = &engine->step;
@@ -140,7 +161,10 @@ np_status step_run(struct engine *engine, np_error *err)
             if (bad % PANEL < node->bad) node->bad = bad % PANEL;
         }
     }
+    for (size_t i = 0; i < step->n_copies && status != NP_OK; i++)
+        tree_forget(engine->copy_nodes[2 * i + 1]);
     if (status != NP_OK) return status;
+    finish_copies(engine);
     engine->n_steps += step->n_rows > 0;
     engine->n_computed += step->n_rows;
     for (size_t i = 0; i < engine->n_members; i++)

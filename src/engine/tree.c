@@ -302,7 +302,7 @@ np_status tree_add(struct tree *tree, struct node *parent, const int32_t *ids, s
                               .bad = PANEL,
                               .page = node->page};
         memcpy(node->ids, ids, n * sizeof *ids);
-        if (n_shared) node_copy(tree, node, from, n_shared);
+        if (from) node_copy(tree, node, from, n_shared < from->n_done ? n_shared : from->n_done);
         child_insert(node);
         *out = node;
     }

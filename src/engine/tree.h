@@ -69,8 +69,9 @@ struct node *tree_root(struct tree *tree, const char *salt, size_t n_salt_bytes)
 /* The child with the longest common beginning with n ids, which *match says; NULL where it is 0. */
 struct node *tree_match(const struct node *parent, const int32_t *ids, size_t n, size_t *match);
 
-/* A new child with n tokens (at least 1) of which the first n_shared are copied from `from` (NULL
- * with 0), where they must be done; pinned. NP_ELIMIT: every page is pinned. NP_ENOMEM. */
+/* A new child with n tokens (at least 1) of which the first n_shared are those of `from` (NULL with
+ * 0): what of them is done is copied, the rest is the step's to copy; pinned. NP_ELIMIT: every page
+ * is pinned. NP_ENOMEM. */
 np_status tree_add(struct tree *tree, struct node *parent, const int32_t *ids, size_t n,
                    struct node *from, size_t n_shared, struct node **out, np_error *err);
 /* n more tokens behind those of a node. */

@@ -138,6 +138,32 @@ static void rope_work(void *ctx, int thread, int n_threads)
     }
 }
 
+/* Keys and values of this layer for pages that take over columns; heads are divided, so that copies
+ * of copies keep their order. */
+static void copy_work(void *ctx, int thread, int n_threads)
+{
+    struct pass *pass = ctx;
+    const struct kv_shape *kv = &pass->model->kv;
+    size_t begin, end;
+    pool_share(kv->n_kv_heads, thread, n_threads, &begin, &end);
+    for (size_t i = 0; i < pass->step->n_copies; i++) {
+        const struct page_copy *copy = &pass->step->copies[i];
+        for (size_t head = begin; head < end; head++) {
+            const float *k = kv_keys(kv, copy->from, pass->layer, head);
+            const float *v = kv_values(kv, copy->from, pass->layer, head);
+            float *keys = kv_keys(kv, copy->to, pass->layer, head);
+            float *values = kv_values(kv, copy->to, pass->layer, head);
+            for (size_t d = 0; d < kv->head_dim; d++)
+                for (size_t c = copy->begin; c < copy->end; c++) {
+                    size_t key = panel_index(kv->head_dim, d, c);
+                    size_t value = d / TILE * TILE * PANEL + c * TILE + d % TILE;
+                    keys[key] = k[key];
+                    values[value] = v[value];
+                }
+        }
+    }
+}
+
 static void activation_work(void *ctx, int thread, int n_threads)
 {
     struct pass *pass = ctx;
@@ -218,6 +244,7 @@ np_status model_forward(const struct model *model, struct workspace *workspace, 
         linear(pool, kernels, layer->qkv, n_qkv, pass.n_rows, ws->normed, config->dim, ws->operand,
                ws->qkv, qkv_dim(config));
         each_row(&pass, rope_work);
+        if (step->n_copies) pool_run(pool, copy_work, &pass);
         if (i + 1 == config->n_layers) n_spans = keep_wanted(&pass);
         if (pass.n_rows == 0) break;
         attention(model, ws, pool, i, n_spans);

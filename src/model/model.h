@@ -98,11 +98,19 @@ struct run {
     size_t bad;           /* out: first position whose key or value is not finite, or SIZE_MAX */
 };
 
+/* Tokens [begin, end) of a page that another page holds too: in each layer, once all keys and
+ * values of the step are stored, and in the order of the list. */
+struct page_copy {
+    float *from, *to;
+    size_t begin, end;
+};
+
 struct step {
     const int32_t *ids; /* [n_rows] */
     const bool *wanted; /* [n_rows] whose final hidden row is wanted */
     struct run *runs;
-    size_t n_runs, n_rows;
+    const struct page_copy *copies;
+    size_t n_runs, n_rows, n_copies;
 };
 
 /* Work space for steps of up to max_rows rows and sequences of up to max_tokens. */

@@ -167,40 +167,45 @@ static size_t cost(np_engine *engine, np_request request)
     return n;
 }
 
-/* C124, C127: a context is computed once for all that goes on from it, in one batch and later. */
+/* C124, C127: a context is computed once for all that goes on from it, in one step if it fits, and
+ * later. */
 static void C127_a_context_is_computed_once(void **state)
 {
     enum { CONTEXT = 150, OWN = 5, N = 8 };
     np_model *model = open_model(TINY("llama-tied-f32.gguf"));
-    np_engine *engine = open_engine(model, 2, 64);
     int32_t ids[N][CONTEXT + OWN], n_vocab = np_model_info(model).n_vocab;
-    np_request requests[N];
-    np_result results[N];
-    np_error err;
-    for (size_t i = 0; i < N; i++) {
-        fill_ids(ids[i], CONTEXT, n_vocab, 1);
-        for (size_t k = 0; k < OWN; k++) ids[i][CONTEXT + k] = (int32_t)(i + k);
-        requests[i] = (np_request){.token_ids = ids[i],
-                                   .n_tokens = CONTEXT + OWN,
-                                   .start = CONTEXT - 1,
-                                   .want = NP_WANT_LOGPROB};
+    for (size_t chunk = 64; chunk <= 512; chunk *= 8) {
+        np_engine *engine = open_engine(model, 2, chunk);
+        np_request requests[N];
+        np_result results[N];
+        np_error err;
+        for (size_t i = 0; i < N; i++) {
+            fill_ids(ids[i], CONTEXT, n_vocab, 1);
+            for (size_t k = 0; k < OWN; k++) ids[i][CONTEXT + k] = (int32_t)(i / 2 + k * (i % 2));
+            requests[i] = (np_request){.token_ids = ids[i],
+                                       .n_tokens = CONTEXT + OWN,
+                                       .start = CONTEXT - 1,
+                                       .want = NP_WANT_LOGPROB};
+        }
+        assert_int_equal(np_run(engine, requests, N, results, NULL, NULL, &err), NP_OK);
+        size_t n_computed = 0;
+        for (size_t i = 0; i < N; i++) n_computed += results[i].n_computed;
+        /* Two and two have their first token in common. */
+        assert_int_equal(n_computed, CONTEXT + N / 2 * (1 + 2 * (OWN - 2)));
+        assert_int_equal(np_engine_stats(engine).n_computed, n_computed);
+        if (chunk == 512) assert_int_equal(np_engine_stats(engine).n_steps, 1);
+        for (size_t i = 0; i < N; i++) {
+            np_request alone = requests[i];
+            np_result right;
+            alone.skip_reading_prefix_cache = 1;
+            assert_int_equal(np_run(engine, &alone, 1, &right, NULL, NULL, &err), NP_OK);
+            assert_memory_equal(right.logprobs, results[i].logprobs, OWN * sizeof(float));
+            np_result_free(&right);
+            np_result_free(&results[i]);
+            assert_int_equal(cost(engine, requests[i]), 0);
+        }
+        np_engine_close(engine);
     }
-    assert_int_equal(np_run(engine, requests, N, results, NULL, NULL, &err), NP_OK);
-    size_t n_computed = 0;
-    for (size_t i = 0; i < N; i++) n_computed += results[i].n_computed;
-    assert_int_equal(n_computed, CONTEXT + N * (OWN - 1));
-    assert_int_equal(np_engine_stats(engine).n_computed, n_computed);
-    for (size_t i = 0; i < N; i++) {
-        np_request alone = requests[i];
-        np_result right;
-        alone.skip_reading_prefix_cache = 1;
-        assert_int_equal(np_run(engine, &alone, 1, &right, NULL, NULL, &err), NP_OK);
-        assert_memory_equal(right.logprobs, results[i].logprobs, OWN * sizeof(float));
-        np_result_free(&right);
-        np_result_free(&results[i]);
-        assert_int_equal(cost(engine, requests[i]), 0);
-    }
-    np_engine_close(engine);
     np_model_close(model);
 }
 
