@@ -59,10 +59,12 @@ static void wait_for(struct call *call, void (*progress)(void *user, size_t done
     if (progress && done != told) progress(user, done, call->total);
 }
 
-/* Hands in all works of the results; a job that is not taken is finished with its error. */
+/* Hands in all works of the results at once; where none is taken, each is finished with the error. */
 static void submit_all(np_engine *engine, np_result *results, size_t n_requests, struct part *parts,
                        struct call *call)
 {
+    struct job *first = NULL, **last = &first;
+    np_error err;
     for (size_t i = 0, k = 0; i < n_requests; i++) {
         size_t n_works;
         struct work *works = result_works(&results[i], &n_works);
@@ -72,10 +74,15 @@ static void submit_all(np_engine *engine, np_result *results, size_t n_requests,
             job->caller = &call->caller;
             job->event = part_event;
             job->user = &parts[k++];
-            if (engine_submit(engine->engine, job, &job->error) == NP_OK) continue;
-            job->finished = true;
-            part_event(job);
+            *last = job;
+            last = &job->next;
         }
+    }
+    if (engine_submit(engine->engine, first, &err) == NP_OK) return;
+    for (struct job *job = first; job; job = job->next) {
+        job->error = err;
+        job->finished = true;
+        part_event(job);
     }
 }
 

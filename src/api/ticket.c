@@ -78,14 +78,13 @@ np_status np_submit(np_engine *engine, const np_request *request, np_ready *read
         works[i].job.caller = &ticket->caller;
         works[i].job.event = ticket_event;
         works[i].job.user = ticket;
+        works[i].job.next = i + 1 < n_works ? &works[i + 1].job : NULL;
     }
-    for (size_t i = 0; i < n_works; i++) {
-        struct job *job = &works[i].job;
-        if (engine_submit(engine->engine, job, &job->error) == NP_OK) continue;
-        job->finished = true; /* the engine is closing */
-        ticket_event(job);
-    }
-    return NP_OK;
+    if ((status = engine_submit(engine->engine, &works->job, err)) == NP_OK) return NP_OK;
+    *out = NULL;
+    np_result_free(&ticket->result);
+    ticket_free(ticket);
+    return status;
 }
 
 void np_cancel(np_ticket *ticket)

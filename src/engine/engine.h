@@ -108,8 +108,9 @@ struct job {
 
 uint64_t monotonic_ns(void); /* the clock of deadlines */
 
-/* Takes the job over. NP_ECANCELLED: the engine is closing. */
-np_status engine_submit(struct engine *engine, struct job *job, np_error *err);
+/* Takes jobs over, a list by `next`: the next step sees all of them. NP_ECANCELLED, and none is
+ * taken: the engine is closing. */
+np_status engine_submit(struct engine *engine, struct job *jobs, np_error *err);
 
 /* Ends one job before its next step: NP_ECANCELLED. It must not be finished yet. */
 void engine_cancel_job(struct engine *engine, struct job *job);

@@ -19,16 +19,17 @@ uint64_t monotonic_ns(void)
 
 /* ---- from any thread ------------------------------------------------------------------------- */
 
-np_status engine_submit(struct engine *engine, struct job *job, np_error *err)
+np_status engine_submit(struct engine *engine, struct job *jobs, np_error *err)
 {
     pthread_mutex_lock(&engine->lock);
     bool closing = engine->closing;
-    if (!closing) {
-        job->next = NULL;
-        *(engine->arrived ? &engine->arrived_last->next : &engine->arrived) = job;
-        engine->arrived_last = job;
-        engine->stats.n_jobs++;
-        engine->stats.n_waiting++;
+    if (!closing && jobs) {
+        *(engine->arrived ? &engine->arrived_last->next : &engine->arrived) = jobs;
+        for (; jobs; jobs = jobs->next) {
+            engine->arrived_last = jobs;
+            engine->stats.n_jobs++;
+            engine->stats.n_waiting++;
+        }
         pthread_cond_signal(&engine->work);
     }
     pthread_mutex_unlock(&engine->lock);

@@ -93,7 +93,10 @@ static bool path_add(struct engine *engine, struct job *job, size_t page, size_t
                                     from, n_shared, &node, &err);
         if (status == NP_OK) break;
         if (status == NP_ELIMIT && preempt_for(engine, job)) continue;
-        if (status != NP_ELIMIT) job->error = err;
+        if (status == NP_ELIMIT)
+            engine->no_page = true;
+        else
+            job->error = err;
         return false;
     }
     if (job->n_path > page) tree_unpin(&engine->tree, job->path[page]);
@@ -201,13 +204,15 @@ static size_t plan_page(struct engine *engine, struct job *job)
     return n;
 }
 
-/* Asks for the hidden rows that the plan wants of tokens before `at`. One whose last layer was
- * skipped when its token was computed passes the model again, alone. Returns the rows planned. */
+/* Asks for up to a page of the hidden rows that the plan wants of tokens before `at`. One whose last
+ * layer was skipped when its token was computed passes the model again, alone. Returns what that
+ * takes: rows of the model and rows of the head. */
 static size_t ask_rows(struct engine *engine, struct job *job)
 {
     const struct plan *plan = job->plan;
-    size_t n = 0, run = SIZE_MAX;
-    for (; job->n_asked < plan->n_rows && engine->n_asked < engine->chunk_rows; job->n_asked++) {
+    size_t n = 0, run = SIZE_MAX, end = job->n_asked + PANEL;
+    if (end > plan->n_rows) end = plan->n_rows;
+    for (; job->n_asked < end && engine->n_asked < engine->chunk_rows; job->n_asked++) {
         size_t row = plan->start + job->n_asked;
         if (row >= job->at) break;
         struct node *node = job->path[row / PANEL];
@@ -222,6 +227,7 @@ static size_t ask_rows(struct engine *engine, struct job *job)
         }
         join_step(engine, job);
         engine->n_asked++;
+        n++;
     }
     return n;
 }
@@ -246,11 +252,12 @@ static size_t ask_draw(struct engine *engine, struct job *job)
     return n;
 }
 
-/* Lets a job plan up to a page of its own rows; 0: it can do no more in this step. */
+/* Lets a job plan up to a page of rows; 0: it can do no more in this step. */
 static size_t plan_job(struct engine *engine, struct job *job)
 {
     bool wait = false;
     size_t n = 0, length = job_length(job);
+    if (engine->no_page && job->n_path == 0) return 0; /* there are enough that have begun */
     if (job->seen != engine->n_plans) job->run = SIZE_MAX;
     job->seen = engine->n_plans;
     if (!job->root && !job_begin(engine, job)) goto failed;
@@ -317,10 +324,12 @@ void schedule_step(struct engine *engine)
                                  .runs = engine->runs,
                                  .copies = engine->copies};
     engine->n_members = engine->n_asked = 0;
+    engine->no_page = false;
     engine->n_plans++;
     for (struct caller *caller = engine->callers; caller; caller = caller->next)
         caller->at = caller->first;
-    while (engine->n_members < engine->chunk_rows) {
+    while (engine->n_members < engine->chunk_rows && engine->n_asked < engine->chunk_rows &&
+           step_room(engine) > 0) {
         struct caller *caller = next_caller(engine);
         if (!caller) break;
         size_t n = plan_job(engine, caller->at);

@@ -62,6 +62,7 @@ struct engine {
     struct job **members;     /* jobs that take part */
     size_t n_members, n_asked;
     uint64_t n_plans;
+    bool no_page; /* a job of this plan found none */
     struct head_row *head_rows;
     struct job **row_jobs;   /* of each head row */
     struct node **row_nodes; /* that hold their hidden rows */
