@@ -79,15 +79,9 @@ static np_status check_options(const struct options *options, unsigned command, 
 static np_status read_candidates(struct loop *loop, const char *text, np_error *err)
 {
     struct question *defaults = &loop->defaults;
-    char *bytes = NULL;
-    size_t n_bytes = 0;
-    if (text[0] != '@')
-        return ids_parse(text, strlen(text), "candidates", &loop->arena, &defaults->candidate_ids,
-                         &defaults->n_candidates, err);
-    TRY(source_read_all(text + 1, MAX_TEXT_BYTES, &bytes, &n_bytes, err));
-    np_status status = ids_from_npy(bytes, n_bytes, text + 1, &loop->arena, defaults, err);
-    free(bytes);
-    return status;
+    if (text[0] == '@') return ids_from_file(text + 1, "top_ids", &loop->arena, defaults, err);
+    return ids_parse(text, strlen(text), "candidates", &loop->arena, &defaults->candidate_ids,
+                     &defaults->n_candidates, err);
 }
 
 static np_status loop_open(struct loop *loop, np_error *err)
@@ -105,6 +99,20 @@ static np_status loop_open(struct loop *loop, np_error *err)
     if (options->file)
         return source_read_all(options->file, MAX_TEXT_BYTES, &loop->file_text, &loop->n_file_bytes,
                                err);
+    return NP_OK;
+}
+
+/* Ids of the command line: themselves, or @ and a file of them. */
+static np_status given_ids(const char *text, size_t n_bytes, const char *where, const char *member,
+                           struct arena *arena, const int32_t **ids, size_t *n_ids, np_error *err)
+{
+    struct question file = {0};
+    if (text[0] != '@') return ids_parse(text, n_bytes, where, arena, ids, n_ids, err);
+    TRY(ids_from_file(text + 1, member, arena, &file, err));
+    if (file.n_candidate_rows)
+        return error_set(err, NP_EINPUT, text + 1, NO_OFFSET, "one list of ids is expected");
+    *ids = file.candidate_ids;
+    *n_ids = file.n_candidates;
     return NP_OK;
 }
 
@@ -129,11 +137,16 @@ static np_status question_from_options(struct loop *loop, struct question *quest
     }
     question->has_ids = true;
     question->has_response_ids = response != NULL;
-    TRY(ids_parse(text, n_bytes, response ? "prompt" : "token_ids", arena, &question->token_ids,
-                  &question->n_tokens, err));
+    if (text == loop->file_text)
+        TRY(ids_parse(text, n_bytes, "token_ids", arena, &question->token_ids, &question->n_tokens,
+                      err));
+    else
+        TRY(given_ids(text, n_bytes, response ? "prompt" : "token_ids",
+                      response ? "prompt_token_ids" : "token_ids", arena, &question->token_ids,
+                      &question->n_tokens, err));
     if (!response) return NP_OK;
-    return ids_parse(response, strlen(response), "response", arena, &question->response_ids,
-                     &question->n_response, err);
+    return given_ids(response, strlen(response), "response", "token_ids", arena,
+                     &question->response_ids, &question->n_response, err);
 }
 
 /* ---- reading a batch ---------------------------------------------------------------------- */

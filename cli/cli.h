@@ -11,7 +11,7 @@
  *   workplace.c  model, engine, signals, progress batch.c    the loop
  *   output.c     -o, pipes                        visible.c  texts in tables
  *   ids.c        lists of ids                     parts.c    .npz archives, --resume
- *   complain.c   errors
+ *   complain.c   errors                           archive.c  one array of a .npz
  */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H

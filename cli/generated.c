@@ -175,12 +175,6 @@ static bool tells_logits(const struct question *question)
     return question->request.logprobs_mode == NP_RAW_LOGITS;
 }
 
-/* -inf as everywhere in JSON. */
-static void print_value(struct json *json, float value)
-{
-    json_float(json, value < -9999 ? -9999 : value);
-}
-
 static void print_tops(struct cli *cli, const np_generated *choice, bool logits)
 {
     struct json *json = &cli->json;
@@ -196,7 +190,7 @@ static void print_tops(struct cli *cli, const np_generated *choice, bool logits)
             json_key(json, "token");
             json_token(cli, choice->top_ids[k]);
             json_key(json, logits ? "logit" : "logprob");
-            print_value(json, choice->top_logprobs[k]);
+            json_float(json, choice->top_logprobs[k]);
             json_key(json, "rank");
             json_int(json, (int64_t)(k - i * choice->n_top) + 1);
             json_end(json, '}');
@@ -253,7 +247,7 @@ static void print_choice(struct cli *cli, const struct question *question, const
     json_end(json, ']');
     json_key(json, logits ? "logits" : "logprobs");
     json_begin(json, '[');
-    for (size_t i = 0; i < choice->n_tokens; i++) print_value(json, choice->logprobs[i]);
+    for (size_t i = 0; i < choice->n_tokens; i++) json_float(json, choice->logprobs[i]);
     json_end(json, ']');
     json_ids(json, "ranks", choice->ranks, choice->n_tokens);
     if (choice->n_top) print_tops(cli, choice, logits);

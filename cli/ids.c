@@ -1,11 +1,13 @@
 /*
- * Lists of ids as people and programs write them: "1 2, 3", .npy files, base64 of .npy files.
+ * Lists of ids as people and programs write them: "1 2, 3", .npy and .npz files, base64 of .npy.
  * Whether an id is in the vocabulary is checked later, with the model; here it only has to be a
  * 32-bit integer.
  */
 #include "requests.h"
+#include "source.h"
 #include "base/npy.h"
 
+#define MAX_FILE_BYTES ((size_t)1 << 30)
 #define MAX_IDS ((size_t)1 << 28)
 
 static bool is_separator(char c)
@@ -108,6 +110,22 @@ np_status ids_from_npy(const char *bytes, size_t n_bytes, const char *where, str
     question->n_candidate_rows = n_dims == 2 ? n_rows : 0;
 done:
     free(values);
+    return status;
+}
+
+np_status ids_from_file(const char *path, const char *member, struct arena *arena,
+                        struct question *question, np_error *err)
+{
+    char *bytes = NULL;
+    const char *array;
+    size_t n_bytes = 0;
+    TRY(source_read_all(path, MAX_FILE_BYTES, &bytes, &n_bytes, err));
+    array = bytes;
+    np_status status = NP_OK;
+    if (n_bytes >= 2 && memcmp(bytes, "PK", 2) == 0)
+        status = archive_member(bytes, n_bytes, path, member, &array, &n_bytes, err);
+    if (status == NP_OK) status = ids_from_npy(array, n_bytes, path, arena, question, err);
+    free(bytes);
     return status;
 }
 

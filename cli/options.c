@@ -69,7 +69,7 @@ static const struct option table[] = {
     {"response", 0, FOR_GATHER, KIND_TEXT, AT(response), "R", "what is scored after the prompt", 0,
      0, NULL},
     {"candidates", 0, FOR_GATHER, KIND_TEXT, AT(candidates), "IDS",
-     "\"1 2 3\", or @ids.npy: [K] or [rows, K]", 0, 0, NULL},
+     "\"1 2 3\", or @ids.npy, @OUT.npz: [K], [rows, K]", 0, 0, NULL},
     {"top", 0, FOR_SCORE, KIND_INT, AT(asked.top), "K",
      "the K most likely tokens of each row (-1: all)", -1, INT32_MAX, NULL},
     {"top", 0, FOR_NEXT, KIND_INT, AT(asked.top), "K",

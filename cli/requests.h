@@ -69,6 +69,14 @@ np_status ids_parse(const char *text, size_t n_bytes, const char *where, struct 
 /* The bytes of a .npy file as candidates: [K] or [rows, K]. */
 np_status ids_from_npy(const char *bytes, size_t n_bytes, const char *where, struct arena *arena,
                        struct question *question, np_error *err);
+/* A file of ids: .npy, or the array `member` of a .npz. */
+np_status ids_from_file(const char *path, const char *member, struct arena *arena,
+                        struct question *question, np_error *err);
+
+/* archive.c: the bytes of <name>.npy in the bytes of a .npz. NP_EFORMAT, NP_EUNSUPPORTED
+ * (compressed), NP_EINPUT (it is not there). */
+np_status archive_member(const char *bytes, size_t n_bytes, const char *where, const char *name,
+                         const char **data, size_t *n_data, np_error *err);
 /* Standard base64; the error names the byte. */
 np_status base64_decode(const char *text, size_t n_bytes, const char *where, struct arena *arena,
                         char **bytes, size_t *n_decoded, np_error *err);
