@@ -194,6 +194,8 @@ np_status submit_choices(const np_engine *engine, const np_request *request, np_
     TRY(check_length(engine, request, asked, result->n_tokens, &max_tokens, err));
     TRY(check_stops(model, asked, err));
     TRY(take_sampling(model, asked, &memory->arena, &sampling, err));
+    if (!stops_init(&memory->stops, asked->stop, asked->n_stop, &memory->arena))
+        return error_nomem(err, "stop", asked->n_stop);
     result->choices = arena_push_array(&memory->arena, memory->n_works, sizeof *result->choices);
     if (!result->choices) return error_nomem(err, "choices", sizeof *result->choices);
     result->n_choices = memory->n_works;
@@ -209,7 +211,8 @@ np_status submit_choices(const np_engine *engine, const np_request *request, np_
                                                .stops = model->tokenizer ? work_stops : NULL,
                                                .processed = asked->processed != 0};
         work->job.generation = &work->generation;
-        watch_init(&work->watch, asked->stop, asked->n_stop, asked->include_stop != 0);
+        if (!watch_init(&work->watch, &memory->stops, asked->include_stop != 0, &memory->arena))
+            return error_nomem(err, "stop", asked->n_stop);
         TRY(choice_init(engine, asked, work, &memory->arena, err));
     }
     return NP_OK;

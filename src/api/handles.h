@@ -51,6 +51,7 @@ struct work {
 /* What np_result.memory keeps: all of a request, in one arena. */
 struct answer_memory {
     struct arena arena;
+    struct stops stops;
     struct work *works;
     size_t n_works;
 };

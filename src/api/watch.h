@@ -7,22 +7,34 @@
 #ifndef API_WATCH_H
 #define API_WATCH_H
 
+#include "base/arena.h"
 #include "base/buf.h"
 #include "nepit.h"
 
 #define MAX_STOPS 64
 
+/* The stop texts of a request, for all its choices. */
+struct stops {
+    const np_string *texts; /* borrowed; each at least one byte */
+    size_t n;
+    const size_t **borders; /* [n][n_bytes]: of its first i + 1 bytes, the longest beginning that is
+                               an end too */
+};
+/* False: no memory. */
+bool stops_init(struct stops *stops, const np_string *texts, size_t n, struct arena *arena);
+
 struct watch {
     struct buf text;
-    const np_string *stops;
-    size_t n_stops, longest; /* bytes */
+    const struct stops *stops;
+    size_t *matched; /* [n] bytes of each stop that the text ends with; never all */
     bool include_stop;
     size_t n_final;
     int32_t stop_index; /* -1: none met */
 };
 
-/* stops: borrowed; each at least one byte. */
-void watch_init(struct watch *watch, const np_string *stops, size_t n_stops, bool include_stop);
+/* False: no memory. stops: borrowed. */
+bool watch_init(struct watch *watch, const struct stops *stops, bool include_stop,
+                struct arena *arena);
 void watch_free(struct watch *watch);
 
 /* The bytes of one more token. True: a stop text is complete (the first to end; of those, the first

@@ -448,9 +448,13 @@ static void stops_that_overlap(void **state)
         {"xyxyxz", 0, 6, 3, "xy"}, /* begins within a failed beginning */
         {"xyxy", 0, SIZE_MAX, -1, "xyxy"},
     };
+    struct stops prepared;
+    struct arena arena;
+    arena_init(&arena, 1 << 20);
+    assert_true(stops_init(&prepared, stops, 4, &arena));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct watch watch;
-        watch_init(&watch, stops, 4, false);
+        assert_true(watch_init(&watch, &prepared, false, &arena));
         assert_int_equal(push_all(&watch, cases[i].text, cases[i].n_min), cases[i].n_pushed);
         watch_end(&watch);
         assert_int_equal(watch.stop_index, cases[i].index);
@@ -458,6 +462,7 @@ static void stops_that_overlap(void **state)
         assert_memory_equal(watch.text.data, cases[i].left, watch.n_final);
         watch_free(&watch);
     }
+    arena_free(&arena);
 }
 
 /* What may be the beginning of a stop is not shown; neither is the character that it is in. */
@@ -483,13 +488,41 @@ static void what_is_held_back(void **state)
                  {"aE\xc3", 2},
                  {"a\xe2\x82", 1},
                  {"a\xe2\x82\xa9", 1}};
+    struct stops prepared;
+    struct arena arena;
+    arena_init(&arena, 1 << 20);
+    assert_true(stops_init(&prepared, stops, 2, &arena));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct watch watch;
-        watch_init(&watch, stops, 2, false);
+        assert_true(watch_init(&watch, &prepared, false, &arena));
         push_all(&watch, cases[i].text, 0);
         assert_int_equal(watch.n_final, cases[i].n_shown);
         watch_free(&watch);
     }
+    arena_free(&arena);
+}
+
+/* A long text of few different bytes costs each byte the same. */
+static void long_stops_cost_little(void **state)
+{
+    enum { N = 1 << 18 };
+    static char bytes[N + 1];
+    struct stops prepared;
+    struct arena arena;
+    struct watch watch;
+    memset(bytes, 'a', N);
+    bytes[N / 2] = 'c';
+    np_string stop = {bytes, N};
+    arena_init(&arena, 1 << 26);
+    assert_true(stops_init(&prepared, &stop, 1, &arena));
+    assert_true(watch_init(&watch, &prepared, false, &arena));
+    for (size_t i = 0; i < N - 1; i++) assert_false(watch_push(&watch, "a", 1, true));
+    assert_int_equal(watch.n_final, N - 1 - N / 2);
+    assert_false(watch_push(&watch, bytes + N / 2, N / 2 - 1, true));
+    assert_true(watch_push(&watch, "aaa", 3, true));
+    assert_int_equal(watch.n_final, N - 1 - N / 2);
+    watch_free(&watch);
+    arena_free(&arena);
 }
 
 int main(void)
@@ -507,6 +540,7 @@ int main(void)
         cmocka_unit_test(unfinished_characters),
         cmocka_unit_test(stops_that_overlap),
         cmocka_unit_test(what_is_held_back),
+        cmocka_unit_test(long_stops_cost_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
