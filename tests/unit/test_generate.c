@@ -61,8 +61,8 @@ static void teacher_agrees(np_engine *engine, const np_request *asked, const np_
     mem_free(ids);
 }
 
-/* C054, log-probabilities and logits, greedy and drawn: difference exactly 0, from the pages that the
- * student left and from none. */
+/* C054, log-probabilities and logits, greedy and drawn: difference exactly 0, from the pages that
+ * the student left and from none. */
 static void student_equals_teacher(void **state)
 {
     static const char *const paths[] = {TINY("llama-mixed.gguf"), TINY("qwen2-window77"),
