@@ -198,7 +198,9 @@ typedef struct np_engine_options {
     int oversubscribe; /* tests only: allow more threads than cores */
     size_t n_context;  /* longest sequence, tokens; 0 = the model's own */
     size_t chunk_rows; /* rows of one forward pass; 0 = 512. No bit of any answer depends on it */
-    size_t max_memory; /* bytes for weights, key/value memory and work space; 0 = no limit */
+    /* Bytes for weights, key/value memory and work space; 0 = as much as one sequence takes, and up
+     * to three quarters of the machine's memory where there are more. */
+    size_t max_memory;
     /* The prefix cache: keys, values and last hidden rows of what was computed, kept for requests
      * that begin alike and for others questions about the same tokens. It is a part of the
      * key/value memory. Bytes; 0 = 256 MiB. no_cache: nothing is kept once no request uses it. */

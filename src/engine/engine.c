@@ -3,11 +3,14 @@
  *
  * The plan is made before anything is taken: weights + work space + head + the pages of one
  * sequence of the whole context, and one more to leave another in the middle of a page. Further
- * pages are taken as jobs need them, up to what the plan leaves; the cache is a part of those.
+ * pages are taken as jobs need them, up to what the plan leaves; the cache is a part of those. Without a
+ * limit they end where three quarters of the machine's memory are taken: then jobs wait or are
+ * preempted.
  */
 #include "engine/state.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 static np_status memory_error(np_error *err, size_t max_memory, uint64_t weights, uint64_t work,
                               uint64_t pages, size_t n_context)
@@ -20,6 +23,12 @@ static np_status memory_error(np_error *err, size_t max_memory, uint64_t weights
                      (unsigned long long)(weights + work + pages));
 }
 
+static uint64_t machine_bytes(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : UINT64_MAX;
+}
+
 static np_status plan_memory(struct engine *engine, size_t max_memory, np_error *err)
 {
     const struct model_config *config = &engine->model->config;
@@ -29,8 +38,12 @@ static np_status plan_memory(struct engine *engine, size_t max_memory, np_error 
         head_space_bytes(config->n_vocab, config->dim, engine->chunk_rows, 0, engine->n_threads);
     work += generate_bytes(config->n_vocab, engine->n_threads);
     uint64_t least = kv_pages(engine->n_context) + 1;
-    engine->max_pages = SIZE_MAX;
-    if (max_memory == 0) return NP_OK;
+    if (max_memory == 0) {
+        uint64_t most = machine_bytes() / 4 * 3, taken = weights + work;
+        engine->max_pages = (size_t)((most > taken ? most - taken : 0) / page);
+        if (engine->max_pages < least) engine->max_pages = (size_t)least;
+        return NP_OK;
+    }
     if (weights + work + least * page > max_memory)
         return memory_error(err, max_memory, weights, work, least * page, engine->n_context);
     engine->max_pages = (size_t)((max_memory - weights - work) / page);

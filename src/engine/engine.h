@@ -45,7 +45,7 @@ struct engine_limits {
     bool oversubscribe;  /* allow more threads than cores */
     size_t n_context;    /* tokens; 0: the model's own */
     size_t chunk_rows;   /* 0: ENGINE_CHUNK_ROWS */
-    size_t max_memory;   /* bytes for weights, pages and work space; 0: no limit */
+    size_t max_memory;   /* bytes for weights, pages and work space; 0: see engine.c */
     size_t cache_memory; /* bytes of pages kept when no job uses them; 0: ENGINE_CACHE_BYTES */
     bool no_cache;       /* keep none */
 };

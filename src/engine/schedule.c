@@ -204,9 +204,9 @@ static size_t plan_page(struct engine *engine, struct job *job)
     return n;
 }
 
-/* Asks for up to a page of the hidden rows that the plan wants of tokens before `at`. One whose last
- * layer was skipped when its token was computed passes the model again, alone. Returns what that
- * takes: rows of the model and rows of the head. */
+/* Asks for up to a page of the hidden rows that the plan wants of tokens before `at`. One whose
+ * last layer was skipped when its token was computed passes the model again, alone. Returns what
+ * that takes: rows of the model and rows of the head. */
 static size_t ask_rows(struct engine *engine, struct job *job)
 {
     const struct plan *plan = job->plan;
