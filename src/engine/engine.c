@@ -3,9 +3,9 @@
  *
  * The plan is made before anything is taken: weights + work space + head + the pages of one
  * sequence of the whole context, and one more to leave another in the middle of a page. Further
- * pages are taken as jobs need them, up to what the plan leaves; the cache is a part of those. Without a
- * limit they end where three quarters of the machine's memory are taken: then jobs wait or are
- * preempted.
+ * pages are taken as jobs need them, up to what the plan leaves; the cache is a part of those.
+ * Without a limit they end where three quarters of the machine's memory are taken: then jobs wait
+ * or are preempted.
  */
 #include "engine/state.h"
 
