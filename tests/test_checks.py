@@ -128,7 +128,7 @@ BRANCHES = "".join(f"    if (x == {i}) x++;\n" for i in range(15))
 VIOLATIONS = {
     "a long file": ("src/base/a.c", "int x;\n" * 601, "601 lines"),
     "a long face": ("src/base/a.h", "int x;\n" * 151, "151 lines"),
-    "a long public header": ("include/nepit.h", "\n" * 451, "451 lines"),
+    "a long public header": ("include/nepit.h", "\n" * 601, "601 lines"),
     "a wide line": ("src/base/a.c", f"/* {'x' * 98} */\n", "columns"),
     "a long top comment": ("src/base/a.c", "/*\n" + " * x\n" * 14 + " */\n", "top comment"),
     "a long function": (

@@ -59,7 +59,8 @@ static void wait_for(struct call *call, void (*progress)(void *user, size_t done
     if (progress && done != told) progress(user, done, call->total);
 }
 
-/* Hands in all works of the results at once; where none is taken, each is finished with the error. */
+/* Hands in all works of the results at once; where none is taken, each is finished with the error.
+ * */
 static void submit_all(np_engine *engine, np_result *results, size_t n_requests, struct part *parts,
                        struct call *call)
 {

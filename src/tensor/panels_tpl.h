@@ -12,8 +12,8 @@
 
 /* ---- stored types ---------------------------------------------------------------------------- */
 
-/* What a cell says of its 16 columns beside the integers. Nibbles are taken where they lie in a word,
- * as q 2^4i: d_at[i] is d 2^-4i, whose product with that is the exact q d. */
+/* What a cell says of its 16 columns beside the integers. Nibbles are taken where they lie in a
+ * word, as q 2^4i: d_at[i] is d 2^-4i, whose product with that is the exact q d. */
 struct scales {
     v16 d, m, d_at[7];
     n16 high;

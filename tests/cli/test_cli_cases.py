@@ -314,7 +314,7 @@ def test_C107_no_row_of_logits_is_kept():
 
 
 def test_C109_memory_is_flat_over_2000_unique_requests():
-    process = waiting("score")
+    process = waiting("score", "--cache-memory", "1M")  # full after some hundred requests
     rng = np.random.default_rng(109)
     sizes = []
     for hundred in range(20):
@@ -322,7 +322,8 @@ def test_C109_memory_is_flat_over_2000_unique_requests():
         lines = ask(process, *({"token_ids": rng.integers(0, 301, n).tolist()} for n in lengths))
         assert [json.loads(line)["n_tokens"] for line in lines] == lengths.tolist()
         sizes.append(status_kib(process, "VmRSS"))
-    assert sizes[-1] - sizes[4] <= 256
+    # A step of many requests takes and gives back up to 3 MiB: what stays is the least of some.
+    assert min(sizes[10:]) - min(sizes[2:10]) <= 256 and max(sizes) - min(sizes) <= 4096
     end(process)
 
 
