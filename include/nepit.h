@@ -424,6 +424,10 @@ NP_API np_status np_run(np_engine *engine, const np_request *requests, size_t n_
                         np_result *results, void (*progress)(void *user, size_t done, size_t total),
                         void *progress_user, np_error *err);
 
+/* What follows a text: out->choices (one, or sampling->n), up to max_tokens each. */
+NP_API np_status np_generate(np_engine *engine, const char *text, size_t n_bytes, size_t max_tokens,
+                             const np_sampling *sampling, np_result *out, np_error *err);
+
 /* ---- requests that are not waited for ---------------------------------------------------------
  * */
 

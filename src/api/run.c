@@ -178,3 +178,11 @@ np_status np_gather(np_engine *engine, const int32_t *token_ids, size_t n_tokens
                           .n_candidates = n_candidates};
     return run_one(engine, &request, out, err);
 }
+
+np_status np_generate(np_engine *engine, const char *text, size_t n_bytes, size_t max_tokens,
+                      const np_sampling *sampling, np_result *out, np_error *err)
+{
+    np_request request = {
+        .text = text, .n_bytes = n_bytes, .max_tokens = max_tokens, .sampling = sampling};
+    return run_one(engine, &request, out, err);
+}
