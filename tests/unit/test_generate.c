@@ -468,6 +468,30 @@ static void failing_allocations(void **state)
     np_model_close(model);
 }
 
+/* The word alone is the request with those fields. */
+static void the_word_is_a_request(void **state)
+{
+    static const float greedy;
+    const np_sampling sampling = {.temperature = &greedy, .want = NP_WANT_LOGPROB};
+    np_model *model = open_model(TINY("llama-tied-f32.gguf"));
+    np_engine *engine = open_engine(model, 1, 64);
+    np_request request = {.text = "a text", .n_bytes = 6, .max_tokens = 5, .sampling = &sampling};
+    np_result word, asked;
+    np_error err;
+    assert_int_equal(np_generate(engine, "a text", 6, 5, &sampling, &word, &err), NP_OK);
+    assert_int_equal(np_run(engine, &request, 1, &asked, NULL, NULL, &err), NP_OK);
+    assert_int_equal(word.n_choices, 1);
+    assert_int_equal(word.choices->n_tokens, asked.choices->n_tokens);
+    assert_memory_equal(word.choices->logprobs, asked.choices->logprobs,
+                        asked.choices->n_tokens * sizeof(float));
+    np_result_free(&word);
+    np_result_free(&asked);
+    assert_int_equal(np_generate(engine, "a text", 6, 100000, &sampling, &word, &err), NP_ELIMIT);
+    assert_string_equal(err.where, "max_tokens");
+    np_engine_close(engine);
+    np_model_close(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -479,6 +503,7 @@ int main(void)
         cmocka_unit_test(parts_make_the_whole),
         cmocka_unit_test(cancelled_in_the_middle),
         cmocka_unit_test(failing_allocations),
+        cmocka_unit_test(the_word_is_a_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
