@@ -18,6 +18,7 @@ left out with the reason.
     a512    one text of 512 tokens, every row scored: tokens/s
     a2048   one text of 2,048, the last 512 rows scored: tokens/s (vLLM cannot leave rows out)
     g8      8 responses of 128 on one prompt of 512, the responses' rows scored: rows/s
+    g16     16 responses of 64 on one prompt of 1,500, the responses' rows scored: rows/s
     s64     64 texts of 64, every row scored: tokens/s
     decode  64 tokens one by one, each scored: tokens/s
 """
@@ -50,6 +51,7 @@ CASES = {
     "a512": Case(1, 512, 0, 0, 512, False),
     "a2048": Case(1, 2048, 1535, 0, 2048, False),
     "g8": Case(8, 640, 511, 512, 8 * 128, False),
+    "g16": Case(16, 1564, 1499, 1500, 16 * 64, False),
     "s64": Case(64, 64, 0, 0, 64 * 64, False),
     "decode": Case(1, 65, 0, 0, 64, True),
 }

@@ -145,6 +145,10 @@ VEC n16 pair_Q8_0(const uint8_t *cell, const struct scales *s, int j)
 #define QUANTISED_TYPES(X) X(Q4_0, 288) X(Q4_1, 320) X(Q5_0, 352) X(Q5_1, 384) X(Q8_0, 544)
 #define WIDE_TYPES(X) X(F16, 1024) X(BF16, 1024)
 
+/* Cells of a tile that are fetched while one is expanded: where few rows follow, this waits for
+ * memory. */
+#define EXPAND_AHEAD 4
+
 /* ---- weights expanded to f32 ----------------------------------------------------------------- */
 
 /* `depth` k from k0 on (a multiple of 64) of one tile -> [depth][16] */
@@ -157,6 +161,8 @@ typedef void expand_fn(const uint8_t *panel, size_t k0, size_t tile, size_t dept
         const uint8_t *cell = panel + (k0 / CELL * (PANEL / TILE) + tile) * (bytes);      \
         for (size_t k = 0; k < depth; k += CELL, cell += (PANEL / TILE) * (bytes)) {      \
             struct scales s = scales_##type(cell);                                        \
+            for (size_t i = 0; i < (bytes); i += 64)                                      \
+                __builtin_prefetch(cell + EXPAND_AHEAD * (PANEL / TILE) * (bytes) + i);   \
             _Pragma("GCC unroll 32") for (int i = 0; i < CELL; i++, out += TILE)          \
                 v_store(out, value_##type(cell, &s, i));                                  \
         }                                                                                 \
