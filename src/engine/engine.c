@@ -2,10 +2,11 @@
  * engine.c - opens the parts of an engine within a memory plan.
  *
  * The plan is made before anything is taken: weights + work space + head + the pages of one
- * sequence of the whole context, and one more to leave another in the middle of a page. Further
- * pages are taken as jobs need them, up to what the plan leaves; the cache is a part of those.
- * Without a limit they end where three quarters of the machine's memory are taken: then jobs wait
- * or are preempted.
+ * sequence of the whole context, and two more for a page that takes over the beginning of another:
+ * while it is made, the one that the sequence had and the other are still there. Further pages are
+ * taken as jobs need them, up to what the plan leaves; the cache is a part of those. Without a
+ * limit they end where three quarters of the machine's memory are taken: then jobs wait or are
+ * preempted.
  */
 #include "engine/state.h"
 
@@ -37,7 +38,7 @@ static np_status plan_memory(struct engine *engine, size_t max_memory, np_error 
         workspace_bytes(config, engine->chunk_rows, engine->n_context, engine->n_threads) +
         head_space_bytes(config->n_vocab, config->dim, engine->chunk_rows, 0, engine->n_threads);
     work += generate_bytes(config->n_vocab, engine->n_threads);
-    uint64_t least = kv_pages(engine->n_context) + 1;
+    uint64_t least = kv_pages(engine->n_context) + 2;
     if (max_memory == 0) {
         uint64_t most = machine_bytes() / 4 * 3, taken = weights + work;
         engine->max_pages = (size_t)((most > taken ? most - taken : 0) / page);

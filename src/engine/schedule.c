@@ -81,31 +81,41 @@ static void copy_in_step(struct engine *engine, struct node *from, struct node *
     engine->copy_nodes[2 * i + 1] = to;
 }
 
+/* A node of the next n tokens, for which later jobs may have to give way; NULL: none can be had. */
+static struct node *node_for(struct engine *engine, struct job *job, size_t page, size_t n,
+                             struct node *from, size_t n_shared)
+{
+    struct node *parent = page ? job->path[page - 1] : job->root, *node = NULL;
+    np_error err = {0};
+    np_status status;
+    do {
+        status = tree_add(&engine->tree, parent, job->plan->token_ids + page * PANEL, n, from,
+                          n_shared, &node, &err);
+    } while (status == NP_ELIMIT && preempt_for(engine, job));
+    if (status == NP_ELIMIT)
+        engine->no_page = true;
+    else if (status != NP_OK)
+        job->error = err;
+    return status == NP_OK ? node : NULL;
+}
+
 /* A new node behind the path, or beside its last one with that one's first n_shared tokens. A job
  * whose turn will come waits (false); for want of memory it fails. */
 static bool path_add(struct engine *engine, struct job *job, size_t page, size_t n,
                      struct node *from, size_t n_shared)
 {
-    struct node *parent = page ? job->path[page - 1] : job->root, *node;
-    for (;;) {
-        np_error err = {0};
-        np_status status = tree_add(&engine->tree, parent, job->plan->token_ids + page * PANEL, n,
-                                    from, n_shared, &node, &err);
-        if (status == NP_OK) break;
-        if (status == NP_ELIMIT && preempt_for(engine, job)) continue;
-        if (status == NP_ELIMIT)
-            engine->no_page = true;
-        else
-            job->error = err;
-        return false;
+    if (from) tree_pin(&engine->tree, from); /* it may be a page of who gives way */
+    struct node *node = node_for(engine, job, page, n, from, n_shared);
+    if (node) {
+        if (job->n_path > page) tree_unpin(&engine->tree, job->path[page]);
+        path_set(job, page, node);
+        if (n_shared > node->n_done) {
+            copy_in_step(engine, from, node, n_shared);
+            join_step(engine, job);
+        }
     }
-    if (job->n_path > page) tree_unpin(&engine->tree, job->path[page]);
-    path_set(job, page, node);
-    if (n_shared > node->n_done) {
-        copy_in_step(engine, from, node, n_shared);
-        join_step(engine, job);
-    }
-    return true;
+    if (from) tree_unpin(&engine->tree, from);
+    return node != NULL;
 }
 
 static void path_share(struct engine *engine, struct job *job, size_t page, struct node *node)

@@ -245,11 +245,13 @@ static void C126_rows_are_asked_again(void **state)
     np_model_close(model);
 }
 
-/* Memory for one long text: many run in it, some give way and begin again, to the same bits. */
-static void preempted_jobs_begin_again(void **state)
+/* Memory for one long text: many run in it, some give way and begin again, to the same bits. What
+ * they gave up may be what others leave in its middle, and without a cache nobody else keeps it. */
+static void preempted_jobs_begin_again_how(bool no_cache)
 {
     struct texts *texts = open_texts(TINY("llama-tied-f32.gguf"));
-    np_engine_options options = {.n_threads = 1, .n_context = MAX_TOKENS, .max_memory = 1};
+    np_engine_options options = {
+        .n_threads = 1, .n_context = MAX_TOKENS, .max_memory = 1, .no_cache = no_cache};
     np_engine *engine;
     np_request requests[N_TEXTS];
     np_result results[N_TEXTS];
@@ -277,6 +279,12 @@ static void preempted_jobs_begin_again(void **state)
     }
     assert_true(n_preempted > 0);
     close_texts(texts);
+}
+
+static void preempted_jobs_begin_again(void **state)
+{
+    preempted_jobs_begin_again_how(false);
+    preempted_jobs_begin_again_how(true);
 }
 
 /* ---- many callers ---------------------------------------------------------------------------- */
