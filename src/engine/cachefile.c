@@ -23,7 +23,6 @@
 #include <xxhash.h>
 
 #define MAGIC 0x3176636b7469706eu /* "npitkcv1" */
-#define MAX_NODES ((uint64_t)1 << 32)
 
 struct file_header {
     uint64_t magic, numerics, fingerprint[2], page_bytes, n_vocab, n_roots, n_nodes, hash;
@@ -54,6 +53,13 @@ static uint64_t node_hash(const struct file_node *node, const float *page, size_
     return XXH3_64bits_withSeed(page, page_bytes, XXH3_64bits(node, sizeof *node));
 }
 
+static bool all_finite(const float *x, size_t n)
+{
+    bool finite = true;
+    for (size_t i = 0; i < n; i++) finite = finite && isfinite(x[i]);
+    return finite;
+}
+
 /* ---- saving ---------------------------------------------------------------------------------- */
 
 /* A node on the way from a root, and how many of its children were looked at. */
@@ -68,10 +74,21 @@ struct writer {
     bool counting;
 };
 
-/* Only what is finite and computed; a node without tokens ends its branch. */
-static bool worth_saving(const struct node *node)
+/* Only what is finite and computed; a node without tokens ends its branch. Hidden rows may overflow
+ * where keys and values do not, and what a page held before stays in columns that it does not use.
+ */
+static bool worth_saving(const struct writer *writer, const struct node *node)
 {
-    return node->n_done > 0 && node->bad == PANEL;
+    return node->n_done > 0 && node->bad == PANEL &&
+           all_finite(node->page, writer->engine->model->kv.page_floats);
+}
+
+/* A root without such a page is left out. */
+static bool worth_naming(const struct writer *writer, const struct node *root)
+{
+    size_t i = 0;
+    while (i < root->n_children && !worth_saving(writer, root->children[i])) i++;
+    return i < root->n_children;
 }
 
 static bool write_node(struct writer *writer, const struct node *node, uint64_t parent)
@@ -115,7 +132,7 @@ static bool write_tree(struct writer *writer, const struct node *root, uint64_t 
             continue;
         }
         const struct node *child = node->children[levels[depth].next++];
-        if (!worth_saving(child)) continue;
+        if (!worth_saving(writer, child)) continue;
         if (!writer->counting && !write_node(writer, child, levels[depth].index)) return false;
         uint64_t index = writer->n_nodes++;
         if (child->n_done < PANEL) continue; /* nothing is below */
@@ -124,22 +141,32 @@ static bool write_tree(struct writer *writer, const struct node *root, uint64_t 
     }
 }
 
+/* The header and the roots. */
+static bool write_front(struct writer *writer, struct file_header *header)
+{
+    const struct tree *tree = &writer->engine->tree;
+    header->hash = header_hash(header);
+    if (fwrite(header, sizeof *header, 1, writer->file) != 1) return false;
+    for (size_t i = 0; i < tree->n_roots; i++)
+        if (worth_naming(writer, tree->roots[i]) && !write_root(writer, tree->roots[i]))
+            return false;
+    return true;
+}
+
 static bool write_all(struct writer *writer, struct file_header *header, struct level *levels)
 {
     const struct tree *tree = &writer->engine->tree;
+    for (size_t i = 0; i < tree->n_roots; i++)
+        header->n_roots += worth_naming(writer, tree->roots[i]);
     for (int pass = 0; pass < 2; pass++) {
         writer->counting = pass == 0;
-        writer->n_nodes = tree->n_roots;
-        if (pass == 1) {
-            header->hash = header_hash(header);
-            if (fwrite(header, sizeof *header, 1, writer->file) != 1) return false;
-            for (size_t i = 0; i < tree->n_roots; i++)
-                if (!write_root(writer, tree->roots[i])) return false;
-        }
-        for (size_t i = 0; i < tree->n_roots; i++)
-            if (!write_tree(writer, tree->roots[i], i, levels)) return false;
-        header->n_roots = tree->n_roots;
-        header->n_nodes = writer->n_nodes - tree->n_roots;
+        writer->n_nodes = header->n_roots;
+        if (pass == 1 && !write_front(writer, header)) return false;
+        for (size_t i = 0, index = 0; i < tree->n_roots; i++)
+            if (worth_naming(writer, tree->roots[i]) &&
+                !write_tree(writer, tree->roots[i], index++, levels))
+                return false;
+        header->n_nodes = writer->n_nodes - header->n_roots;
     }
     return fflush(writer->file) == 0 && fsync(fileno(writer->file)) == 0;
 }
@@ -219,6 +246,8 @@ static np_status read_header(struct reader *reader, np_error *err)
     uint64_t each = sizeof(struct file_node) + header->page_bytes + sizeof(uint64_t);
     if (header->n_roots > left / sizeof(uint32_t) || header->n_nodes > left / each)
         return bad_file(reader, "the file is too short for what it announces", err);
+    if (header->n_roots > header->n_nodes)
+        return bad_file(reader, "it announces more salts than pages", err);
     return NP_OK;
 }
 
@@ -242,22 +271,27 @@ static np_status read_root(struct reader *reader, np_error *err)
     return status;
 }
 
-static bool all_finite(const float *x, size_t n)
-{
-    bool finite = true;
-    for (size_t i = 0; i < n; i++) finite = finite && isfinite(x[i]);
-    return finite;
-}
-
 static bool node_is_sound(const struct reader *reader, const struct file_node *node)
 {
     if (node->n == 0 || node->n > PANEL || node->parent >= reader->n_nodes) return false;
     uint64_t bits = node->n == PANEL ? ~(uint64_t)0 : ((uint64_t)1 << node->n) - 1;
     if ((node->hidden | node->known | node->known_entropy) & ~bits) return false;
     if (node->known & ~node->hidden || node->known_entropy & ~node->known) return false;
-    for (uint64_t i = 0; i < node->n; i++)
+    for (uint64_t i = 0; i < node->n; i++) {
+        const struct row_lse *lse = &node->lse[i];
         if (node->ids[i] < 0 || (uint64_t)node->ids[i] >= reader->header.n_vocab) return false;
+        if ((node->known >> i & 1) && !(isfinite(lse->m) && isfinite(lse->log_S))) return false;
+        if ((node->known_entropy >> i & 1) && !isfinite(lse->entropy)) return false;
+    }
     return true;
+}
+
+/* Pages from the root to this node. */
+static size_t node_depth(const struct node *node)
+{
+    size_t depth = 0;
+    for (; node->parent; node = node->parent) depth++;
+    return depth;
 }
 
 /* Where the same tokens are there already, theirs stay. */
@@ -275,6 +309,8 @@ static np_status read_node(struct reader *reader, float *page, np_error *err)
         return bad_file(reader, "a page holds what cannot be", err);
     struct node *parent = reader->nodes[in.parent], **out = &reader->nodes[reader->n_nodes++];
     if (!parent || (parent->parent && parent->n < PANEL)) return NP_OK;
+    /* Beyond the context, which may be shorter than it was when the file was written. */
+    if (node_depth(parent) >= kv_pages(reader->engine->n_context)) return NP_OK;
     struct node *node = tree_match(parent, in.ids, in.n, &match);
     if (node && match == in.n && node->n == match) {
         tree_pin(tree, *out = node);

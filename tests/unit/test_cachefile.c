@@ -109,6 +109,32 @@ static void a_small_cache_takes_a_part(void **state)
     close_world(&w);
 }
 
+/* A file of longer texts than the context: what fits is taken, and can be saved again. */
+static void a_shorter_context_takes_a_part(void **state)
+{
+    enum { LONG = 500 };
+    struct world w = open_world();
+    int32_t ids[LONG];
+    np_error err;
+    np_engine *other =
+        open_engine_how(w.model, (np_engine_options){.n_threads = 1, .n_context = 64});
+    fill_ids(ids, LONG, np_model_info(w.model).n_vocab, 1);
+    np_request request = {.token_ids = ids, .n_tokens = LONG, .want = NP_WANT_LOGPROB};
+    np_result whole = run(w.engine, request);
+    assert_int_equal(np_engine_save_cache(w.engine, w.path, &err), NP_OK);
+    assert_int_equal(np_engine_load_cache(other, w.path, &err), NP_OK);
+    assert_true(np_engine_stats(other).n_pages <= N_TEXTS + 1);
+    assert_int_equal(np_engine_save_cache(other, w.path, &err), NP_OK);
+    request.n_tokens = 64;
+    np_result part = run(other, request);
+    assert_int_equal(part.n_computed, 0);
+    assert_memory_equal(part.logprobs, whole.logprobs, 63 * sizeof(float));
+    np_result_free(&part);
+    np_result_free(&whole);
+    np_engine_close(other);
+    close_world(&w);
+}
+
 static void load_must_fail(const struct world *w, const char *path, np_status status)
 {
     np_error err;
@@ -172,6 +198,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(restored_answers_are_the_same),
         cmocka_unit_test(a_small_cache_takes_a_part),
+        cmocka_unit_test(a_shorter_context_takes_a_part),
         cmocka_unit_test(damage_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
