@@ -270,6 +270,7 @@ __attribute__((noinline)) static void loop(struct engine *engine)
         if (all || mail.look || late) look_at_jobs(engine, all);
         if (!engine->n_jobs) continue;
         schedule_step(engine);
+        (void)fpenv_enter(); /* an event may have left another mode behind */
         uint64_t begin = monotonic_ns();
         np_status status = step_run(engine, NULL);
         engine->busy_ns += monotonic_ns() - begin;
