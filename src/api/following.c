@@ -143,7 +143,7 @@ void following_tell(struct work *work)
 
 /* The arrays of one choice. */
 static np_status choice_init(const np_engine *engine, const np_sampling *asked, struct work *work,
-                             struct arena *arena, np_error *err)
+                             size_t n_works, struct arena *arena, np_error *err)
 {
     struct generation *g = &work->generation;
     size_t n = g->max_tokens, n_vocab = engine->model->model->config.n_vocab, top = 0;
@@ -163,7 +163,7 @@ static np_status choice_init(const np_engine *engine, const np_sampling *asked, 
         {g->n_top > 0, top, sizeof(int32_t), &g->top_ids},
         {g->n_top > 0, top, sizeof(float), &g->top_logprobs},
         {work->tokenizer != NULL, n, sizeof(size_t), &work->out->text_end}};
-    TRY(push_answers(arena, answers, sizeof answers / sizeof *answers, err));
+    TRY(push_answers(arena, answers, sizeof answers / sizeof *answers, n_works, err));
     memcpy(g->token_ids, work->plan.token_ids, n_tokens * sizeof(int32_t));
     work->plan.token_ids = g->token_ids;
     if (n_history) {
@@ -213,7 +213,7 @@ np_status submit_choices(const np_engine *engine, const np_request *request, np_
         work->job.generation = &work->generation;
         if (!watch_init(&work->watch, &memory->stops, asked->include_stop != 0, &memory->arena))
             return error_nomem(err, "stop", asked->n_stop);
-        TRY(choice_init(engine, asked, work, &memory->arena, err));
+        TRY(choice_init(engine, asked, work, memory->n_works, &memory->arena, err));
     }
     return NP_OK;
 }

@@ -84,6 +84,8 @@ struct answer {
     size_t count, size_bytes;
     void *place;
 };
-np_status push_answers(struct arena *arena, const struct answer *answers, size_t n, np_error *err);
+/* One of n_alike sets of arrays, which have one limit together. */
+np_status push_answers(struct arena *arena, const struct answer *answers, size_t n, size_t n_alike,
+                       np_error *err);
 
 #endif

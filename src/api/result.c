@@ -6,7 +6,8 @@
 
 #include <stdio.h>
 
-np_status push_answers(struct arena *arena, const struct answer *answers, size_t n, np_error *err)
+np_status push_answers(struct arena *arena, const struct answer *answers, size_t n, size_t n_alike,
+                       np_error *err)
 {
     size_t total_bytes = 0;
     for (size_t i = 0; i < n; i++) {
@@ -17,6 +18,7 @@ np_status push_answers(struct arena *arena, const struct answer *answers, size_t
             total_bytes = SIZE_MAX;
         if (total_bytes == SIZE_MAX) break;
     }
+    if (__builtin_mul_overflow(total_bytes, n_alike, &total_bytes)) total_bytes = SIZE_MAX;
     if (total_bytes > MAX_ANSWER_BYTES) {
         error_set(err, NP_ELIMIT, "top", NO_OFFSET,
                   "an answer may have %zu bytes; ask for fewer rows, candidates or top tokens",
@@ -50,7 +52,7 @@ np_status result_init(np_result *result, const struct plan *plan, struct job *jo
         {plan->n_top > 0, top, sizeof(int32_t), &job->top_ids},
         {plan->n_top > 0, top, sizeof(float), &job->top_logprobs},
         {plan->n_candidates > 0, cells, sizeof(float), &job->scores}};
-    TRY(push_answers(arena, answers, sizeof answers / sizeof *answers, err));
+    TRY(push_answers(arena, answers, sizeof answers / sizeof *answers, 1, err));
     result->start = plan->start;
     result->n_rows = rows;
     result->n_scored = plan->n_scored;

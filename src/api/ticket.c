@@ -29,6 +29,7 @@ static void ticket_event(struct job *job)
     if (finished) {
         pthread_mutex_lock(&ticket->lock);
         result_finish(&ticket->result);
+        n_rows = ticket->result.n_rows; /* none where it failed */
         ticket->finished = true;
         pthread_mutex_unlock(&ticket->lock);
     } else {
