@@ -262,7 +262,11 @@ static np_status node_take(struct tree *tree, struct node **out, np_error *err)
     node = mem_alloc(1, sizeof *node);
     if (!node || !(node->page = big_alloc(n_bytes))) {
         node_free(tree, node);
-        return error_nomem(err, "key/value page", n_bytes);
+        if (!tree->oldest) return error_nomem(err, "key/value page", n_bytes);
+        evict_oldest(tree); /* the machine has less than the plan: the cache goes first */
+        *out = tree->spare;
+        tree->spare = (*out)->newer;
+        return NP_OK;
     }
     tree->n_pages++;
     *out = node;
