@@ -290,7 +290,7 @@ static void preempted_jobs_begin_again(void **state)
 /* ---- many callers ---------------------------------------------------------------------------- */
 
 #define N_THREADS 4
-#define N_EACH 60
+#define N_EACH 250
 
 struct crowd {
     const struct texts *texts;
