@@ -53,13 +53,6 @@ static uint64_t node_hash(const struct file_node *node, const float *page, size_
     return XXH3_64bits_withSeed(page, page_bytes, XXH3_64bits(node, sizeof *node));
 }
 
-static bool all_finite(const float *x, size_t n)
-{
-    bool finite = true;
-    for (size_t i = 0; i < n; i++) finite = finite && isfinite(x[i]);
-    return finite;
-}
-
 /* ---- saving ---------------------------------------------------------------------------------- */
 
 /* A node on the way from a root, and how many of its children were looked at. */
@@ -79,8 +72,8 @@ struct writer {
  */
 static bool worth_saving(const struct writer *writer, const struct node *node)
 {
-    return node->n_done > 0 && node->bad == PANEL &&
-           all_finite(node->page, writer->engine->model->kv.page_floats);
+    size_t n = writer->engine->model->kv.page_floats;
+    return node->n_done > 0 && node->bad == PANEL && first_nonfinite(node->page, n) == n;
 }
 
 /* A root without such a page is left out. */
@@ -305,7 +298,8 @@ static np_status read_node(struct reader *reader, float *page, np_error *err)
     TRY(read_bytes(reader, page, page_bytes, err));
     TRY(read_bytes(reader, &hash, sizeof hash, err));
     if (hash != node_hash(&in, page, page_bytes)) return bad_file(reader, "a page is damaged", err);
-    if (!node_is_sound(reader, &in) || !all_finite(page, page_bytes / sizeof(float)))
+    size_t n = page_bytes / sizeof(float);
+    if (!node_is_sound(reader, &in) || first_nonfinite(page, n) < n)
         return bad_file(reader, "a page holds what cannot be", err);
     struct node *parent = reader->nodes[in.parent], **out = &reader->nodes[reader->n_nodes++];
     if (!parent || (parent->parent && parent->n < PANEL)) return NP_OK;

@@ -63,18 +63,6 @@ void row_begin(const struct head_row *row, struct row_state *state, size_t first
     state->wanted = list + low;
 }
 
-/* Asked before any kernel meets NaN: adding one to an exponent of all ones sets the sign bit. */
-static bool all_finite(const float *logits, size_t n)
-{
-    uint32_t any = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &logits[i], sizeof bits);
-        any |= (bits & 0x7f800000u) + 0x00800000u;
-    }
-    return !(any & 0x80000000u);
-}
-
 int32_t row_cells(struct row_state *state, const float *logits, size_t n, size_t first_id)
 {
     int32_t bad = -1;
@@ -95,10 +83,9 @@ void row_take(const struct task *task, struct row_state *state, struct lse_part 
     float temperature = row->plan->temperature;
     if (state->bad >= 0) return;
     if (temperature != 1) kernels->divide(n, logits, temperature, logits);
-    if (!all_finite(logits, n)) {
-        size_t i = 0;
-        while (isfinite(logits[i])) i++;
-        state->bad = (int32_t)(first_id + i);
+    size_t bad = first_nonfinite(logits, n);
+    if (bad < n) { /* before any kernel meets NaN */
+        state->bad = (int32_t)(first_id + bad);
         return;
     }
     struct lse_part part = kernels->lse_panel(logits, n, row->entropy != NULL);

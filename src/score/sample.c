@@ -330,23 +330,10 @@ static void row_keep_list(struct row *row)
 
 /* ---- the row --------------------------------------------------------------------------------- */
 
-/* Adding one to an exponent of all ones sets the sign bit: infinities and NaN. */
-static bool all_finite(const float *logits, size_t n)
-{
-    uint32_t any = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &logits[i], sizeof bits);
-        any |= (bits & 0x7f800000u) + 0x00800000u;
-    }
-    return !(any & 0x80000000u);
-}
-
 static np_status row_bad(const float *logits, size_t n_vocab, np_error *err)
 {
-    if (all_finite(logits, n_vocab)) return NP_OK;
-    size_t id = 0;
-    while (isfinite(logits[id])) id++;
+    size_t id = first_nonfinite(logits, n_vocab);
+    if (id == n_vocab) return NP_OK;
     np_status status = error_set(err, NP_ENUMERIC, "", NO_OFFSET,
                                  "the logit of token %zu is not a finite number", id);
     return error_given(err, status, "%g", (double)logits[id]);

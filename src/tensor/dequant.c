@@ -111,9 +111,16 @@ void dequantize(enum dtype dtype, const void *blocks, float *out, size_t n_eleme
     dequantizers[dtype](blocks, out, n_elements);
 }
 
+/* Adding one to an exponent of all ones sets the sign bit, so many are asked at once. */
+#define TOGETHER 64
 size_t first_nonfinite(const float *values, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        if (!(fabsf(values[i]) < INFINITY)) return i;
-    return n;
+    size_t i = 0;
+    for (uint32_t any = 0; i + TOGETHER <= n; i += TOGETHER) {
+        for (size_t k = 0; k < TOGETHER; k++)
+            any |= (bits_of(values[i + k]) & 0x7f800000u) + 0x00800000u;
+        if (any & 0x80000000u) break;
+    }
+    while (i < n && fabsf(values[i]) < INFINITY) i++;
+    return i;
 }
