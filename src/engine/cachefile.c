@@ -264,6 +264,14 @@ static np_status read_root(struct reader *reader, np_error *err)
     return status;
 }
 
+/* What is known of row i is finite. */
+static bool lse_is_sound(const struct file_node *node, uint64_t i)
+{
+    const struct row_lse *lse = &node->lse[i];
+    if ((node->known >> i & 1) && !(isfinite(lse->m) && isfinite(lse->log_S))) return false;
+    return !(node->known_entropy >> i & 1) || isfinite(lse->entropy);
+}
+
 static bool node_is_sound(const struct reader *reader, const struct file_node *node)
 {
     if (node->n == 0 || node->n > PANEL || node->parent >= reader->n_nodes) return false;
@@ -271,10 +279,8 @@ static bool node_is_sound(const struct reader *reader, const struct file_node *n
     if ((node->hidden | node->known | node->known_entropy) & ~bits) return false;
     if (node->known & ~node->hidden || node->known_entropy & ~node->known) return false;
     for (uint64_t i = 0; i < node->n; i++) {
-        const struct row_lse *lse = &node->lse[i];
         if (node->ids[i] < 0 || (uint64_t)node->ids[i] >= reader->header.n_vocab) return false;
-        if ((node->known >> i & 1) && !(isfinite(lse->m) && isfinite(lse->log_S))) return false;
-        if ((node->known_entropy >> i & 1) && !isfinite(lse->entropy)) return false;
+        if (!lse_is_sound(node, i)) return false;
     }
     return true;
 }
