@@ -115,6 +115,10 @@ void visible_token(struct cli *cli, int32_t token_id, size_t n_columns);
 /* A log-probability with 4 decimals, right-aligned in 10 columns, coloured on a terminal. */
 void visible_logprob(struct cli *cli, double value);
 void json_token(struct cli *cli, int32_t token_id); /* its text, null without a tokenizer */
+/* What every list of tokens says of one, within its object: token_id, token, the value under its
+ * name, probability (unless NULL; null when not finite), rank. */
+void json_ranked(struct cli *cli, int32_t token_id, const char *value_name, float value,
+                 const double *probability, size_t rank);
 void json_ids(struct json *json, const char *key, const int32_t *ids, size_t count);
 void json_finite(struct json *json, const char *key, double value); /* null when it is not finite */
 void json_conditions(struct cli *cli,

@@ -38,15 +38,10 @@ static np_status as_json(struct cli *cli, struct question *question, np_result *
     json_begin(json, '[');
     for (size_t k = 0; k < result->n_top && output_spill(cli, false); k++) {
         json_begin(json, '{');
-        json_key(json, "token_id");
-        json_int(json, result->top_ids[k]);
-        json_key(json, "token");
-        json_token(cli, result->top_ids[k]);
-        json_key(json, logits ? "logit" : "logprob");
-        json_float(json, (float)as_printed(cli, result->top_logprobs[k]));
-        if (!logits) json_finite(json, "probability", exp((double)result->top_logprobs[k]));
-        json_key(json, "rank");
-        json_int(json, (int64_t)k + 1);
+        double probability = exp((double)result->top_logprobs[k]);
+        json_ranked(cli, result->top_ids[k], logits ? "logit" : "logprob",
+                    (float)as_printed(cli, result->top_logprobs[k]), logits ? NULL : &probability,
+                    k + 1);
         json_end(json, '}');
     }
     json_end(json, ']');

@@ -86,14 +86,8 @@ static void print_top(struct cli *cli, const np_result *result, int64_t row, con
     for (size_t k = 0; k < result->n_top; k++) {
         size_t cell = (size_t)row * result->n_top + k;
         json_begin(json, '{');
-        json_key(json, "token_id");
-        json_int(json, result->top_ids[cell]);
-        json_key(json, "token");
-        json_token(cli, result->top_ids[cell]);
-        json_key(json, value_name);
-        json_float(json, as_printed(cli, result->top_logprobs[cell]));
-        json_key(json, "rank");
-        json_int(json, (int64_t)k + 1);
+        json_ranked(cli, result->top_ids[cell], value_name,
+                    as_printed(cli, result->top_logprobs[cell]), NULL, k + 1);
         json_end(json, '}');
     }
     json_end(json, ']');
@@ -172,14 +166,8 @@ static np_status print_lowest(struct cli *cli, const np_result *result, const ch
         json_begin(json, '{');
         json_key(json, "position");
         json_int(json, (int64_t)position);
-        json_key(json, "token_id");
-        json_int(json, result->token_ids[position]);
-        json_key(json, "token");
-        json_token(cli, result->token_ids[position]);
-        json_key(json, value_name);
-        json_float(json, as_printed(cli, result->logprobs[j]));
-        json_key(json, "rank");
-        json_int(json, result->ranks[j]);
+        json_ranked(cli, result->token_ids[position], value_name,
+                    as_printed(cli, result->logprobs[j]), NULL, (size_t)result->ranks[j]);
         json_end(json, '}');
     }
     json_end(json, ']');

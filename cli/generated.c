@@ -185,14 +185,8 @@ static void print_tops(struct cli *cli, const np_generated *choice, bool logits)
         for (size_t k = i * choice->n_top; k < (i + 1) * choice->n_top; k++) {
             if (choice->top_ids[k] < 0) break;
             json_begin(json, '{');
-            json_key(json, "token_id");
-            json_int(json, choice->top_ids[k]);
-            json_key(json, "token");
-            json_token(cli, choice->top_ids[k]);
-            json_key(json, logits ? "logit" : "logprob");
-            json_float(json, choice->top_logprobs[k]);
-            json_key(json, "rank");
-            json_int(json, (int64_t)(k - i * choice->n_top) + 1);
+            json_ranked(cli, choice->top_ids[k], logits ? "logit" : "logprob",
+                        choice->top_logprobs[k], NULL, k - i * choice->n_top + 1);
             json_end(json, '}');
         }
         json_end(json, ']');

@@ -131,6 +131,21 @@ void json_token(struct cli *cli, int32_t token_id)
         json_nil(&cli->json);
 }
 
+void json_ranked(struct cli *cli, int32_t token_id, const char *value_name, float value,
+                 const double *probability, size_t rank)
+{
+    struct json *json = &cli->json;
+    json_key(json, "token_id");
+    json_int(json, token_id);
+    json_key(json, "token");
+    json_token(cli, token_id);
+    json_key(json, value_name);
+    json_float(json, value);
+    if (probability) json_finite(json, "probability", *probability);
+    json_key(json, "rank");
+    json_int(json, (int64_t)rank);
+}
+
 void json_ids(struct json *json, const char *key, const int32_t *ids, size_t count)
 {
     json_key(json, key);

@@ -20,7 +20,7 @@
  *
  * Callers share a step evenly: rows are dealt by pages (64) to whoever had the least so far, of the
  * jobs with the lowest priority number. So with n callers a job waits for the step that is running,
- * and from then on gets at least one n-th of every step, however long the others' texts are.
+ * and from then on gets one n-th of the rows of the next steps, however long the others' texts are.
  *
  * Whatever is computed goes into the tree of pages (tree.h), where every job looks before it
  * computes: shared beginnings are computed once, in a batch, across steps and after the job. A job

@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 
+#include <fenv.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -423,6 +424,33 @@ static void C099_short_requests_do_not_wait_for_long_ones_C012(void **state)
     np_model_close(model);
 }
 
+/* A callback that leaves another rounding mode behind changes nothing: not for steps of one row
+ * either, which no other thread computes. */
+static void round_upward(void *user, const np_result *result, size_t n_rows, int finished)
+{
+    fesetround(FE_UPWARD);
+}
+
+static void a_callback_changes_no_bit(void **state)
+{
+    struct texts *texts = open_texts(TINY("llama-tied-f32.gguf"));
+    for (size_t chunk = 1; chunk <= 64; chunk *= 64) {
+        np_engine *engine = open_engine(texts->model, 1, chunk);
+        for (size_t i = 0; i < N_TEXTS; i++) {
+            np_request request = all_of(texts, i);
+            np_ticket *ticket;
+            np_result result;
+            np_error err;
+            assert_int_equal(np_submit(engine, &request, round_upward, NULL, &ticket, &err), NP_OK);
+            assert_int_equal(np_wait(ticket, &result, &err), NP_OK);
+            same_rows(&texts->right[i], &result, 0);
+            np_result_free(&result);
+        }
+        np_engine_close(engine);
+    }
+    close_texts(texts);
+}
+
 /* What is still there when an engine closes is told so. */
 static void closing_ends_what_runs(void **state)
 {
@@ -454,6 +482,7 @@ int main(void)
         cmocka_unit_test(preempted_jobs_begin_again),
         cmocka_unit_test(C191_no_answer_is_lost_or_doubled_C192),
         cmocka_unit_test(C099_short_requests_do_not_wait_for_long_ones_C012),
+        cmocka_unit_test(a_callback_changes_no_bit),
         cmocka_unit_test(closing_ends_what_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
