@@ -329,18 +329,19 @@ typedef enum np_finish {
  * the beginning of a stop text. */
 typedef struct np_generated {
     size_t n_tokens;
-    int32_t *token_ids; /* [n_tokens] */
-    float *logprobs;    /* [n_tokens] */
-    int32_t *ranks;     /* [n_tokens] */
-    float *entropies;   /* [n_tokens] */
-    size_t n_top;
+    int32_t *token_ids;  /* [n_tokens] */
+    float *logprobs;     /* [n_tokens]; these three NULL where np_sampling.want does not ask */
+    int32_t *ranks;      /* [n_tokens] */
+    float *entropies;    /* [n_tokens] */
+    size_t n_top;        /* 0: both lists are NULL */
     int32_t *top_ids;    /* [n_tokens][n_top] by rank; -1 where masks leave fewer */
     float *top_logprobs; /* [n_tokens][n_top] */
     char *text;          /* NULL without a tokenizer */
     size_t n_text_bytes;
-    size_t *text_end; /* [n_tokens] */
+    size_t *text_end; /* [n_tokens]; NULL without a tokenizer */
     np_finish finish;
     int32_t stop_index; /* NP_FINISH_TEXT: which of stop; else -1 */
+    uint64_t seed;      /* that was drawn with: np_sampling.seed, or a random one */
 } np_generated;
 
 /* One request. Pointers are borrowed until the call returns. */
@@ -424,7 +425,8 @@ NP_API np_status np_run(np_engine *engine, const np_request *requests, size_t n_
                         np_result *results, void (*progress)(void *user, size_t done, size_t total),
                         void *progress_user, np_error *err);
 
-/* What follows a text: out->choices (one, or sampling->n), up to max_tokens each. */
+/* What follows a text: out->choices (one, or sampling->n), each of 1 to max_tokens tokens (SIZE_MAX:
+ * to the end of the context; 0 is NP_EINPUT). One np_run. */
 NP_API np_status np_generate(np_engine *engine, const char *text, size_t n_bytes, size_t max_tokens,
                              const np_sampling *sampling, np_result *out, np_error *err);
 
@@ -433,13 +435,14 @@ NP_API np_status np_generate(np_engine *engine, const char *text, size_t n_bytes
 
 typedef struct np_ticket np_ticket;
 
-/* Hands a request to the engine and returns. `ready` (may be NULL) is called on the engine's
- * thread, after every step in which rows became ready: rows [0, n_rows) of the arrays of `result`
- * are final. Once, as the last call, it comes with finished = 1: result->error says whether all is
- * well. It must not wait, nor call the engine except for np_submit and np_cancel. The request's own
- * arrays are borrowed until then. A request that is refused returns its error here,
- * and `ready` is never called. Each ticket is a caller of its own when steps are shared. Errors: as
- * np_run for one request. */
+/* Hands a request to the engine and returns. `ready` (may be NULL) is called on the engine's thread,
+ * after every step that did something for the request. What is final then and not before: rows
+ * [0, n_rows) of the arrays of `result`; of each choice its first n_tokens tokens with all that is
+ * told of them, and n_text_bytes of its text. A call may bring nothing new of a choice. Once, as the
+ * last call, it comes with finished = 1: result->error says whether all is well. It must not wait,
+ * nor call the engine except for np_submit and np_cancel. The request's own arrays are borrowed until
+ * then. A request that is refused returns its error here, and `ready` is never called. Each ticket is
+ * a caller of its own when steps are shared. Errors: as np_run for one request. */
 typedef void np_ready(void *user, const np_result *result, size_t n_rows, int finished);
 NP_API np_status np_submit(np_engine *engine, const np_request *request, np_ready *ready,
                            void *user, np_ticket **out, np_error *err);

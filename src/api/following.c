@@ -180,6 +180,7 @@ static np_status choice_init(const np_engine *engine, const np_sampling *asked, 
     out->top_ids = g->top_ids;
     out->top_logprobs = g->top_logprobs;
     out->stop_index = -1;
+    out->seed = work->sampling.seed;
     return NP_OK;
 }
 

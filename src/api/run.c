@@ -184,5 +184,12 @@ np_status np_generate(np_engine *engine, const char *text, size_t n_bytes, size_
 {
     np_request request = {
         .text = text, .n_bytes = n_bytes, .max_tokens = max_tokens, .sampling = sampling};
+    TRY(need_pointer(out, "out", err));
+    memset(out, 0, sizeof *out);
+    if (max_tokens == 0) {
+        error_set(&out->error, NP_EINPUT, "max_tokens", NO_OFFSET, "at least 1 is needed");
+        if (err) *err = out->error;
+        return NP_EINPUT;
+    }
     return run_one(engine, &request, out, err);
 }

@@ -486,6 +486,14 @@ static void the_word_is_a_request(void **state)
                         asked.choices->n_tokens * sizeof(float));
     np_result_free(&word);
     np_result_free(&asked);
+    const uint64_t seed = 77;
+    const np_sampling seeded = {.seed = &seed};
+    assert_int_equal(np_generate(engine, "a text", 6, 1, &seeded, &word, &err), NP_OK);
+    assert_int_equal(word.choices->seed, 77);
+    assert_null(word.choices->logprobs);
+    np_result_free(&word);
+    assert_int_equal(np_generate(engine, "a text", 6, 0, &sampling, &word, &err), NP_EINPUT);
+    assert_int_equal(word.error.status, NP_EINPUT);
     assert_int_equal(np_generate(engine, "a text", 6, 100000, &sampling, &word, &err), NP_ELIMIT);
     assert_string_equal(err.where, "max_tokens");
     np_engine_close(engine);
