@@ -55,6 +55,26 @@ static bool wants_logits(const struct asked *asked)
     return asked->logprobs_mode != 0 && asked->logprobs_mode % 2 == 0;
 }
 
+/* Nobody means the name of an array as a text; who does has -f. */
+static bool names_array(const char *text)
+{
+    return text && text[0] == '@' && (text_ends_with(text, ".npy") || text_ends_with(text, ".npz"));
+}
+
+static np_status check_array_names(const struct options *options, np_error *err)
+{
+    const struct {
+        const char *text, *name;
+    } texts[] = {
+        {options->prompt, "--prompt"}, {options->response, "--response"}, {options->text, NULL}};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0] && !options->ids; i++) {
+        if (!names_array(texts[i].text)) continue;
+        error_set(err, NP_EINPUT, texts[i].name, NO_OFFSET, "add --ids to take ids from a file");
+        return error_given(err, NP_EINPUT, "%.200s", texts[i].text);
+    }
+    return NP_OK;
+}
+
 static np_status check_options(const struct options *options, unsigned command, np_error *err)
 {
     int n_inputs = (options->text != NULL) + (options->file != NULL) + (options->jsonl != NULL) +
@@ -73,7 +93,7 @@ static np_status check_options(const struct options *options, unsigned command, 
         return usage(err, "--condition", "give this or --[no-]add-special-tokens, not both");
     if (options->unit == UNIT_BITS && wants_logits(&options->asked))
         return usage(err, NULL, bits_of_logits);
-    return NP_OK;
+    return check_array_names(options, err);
 }
 
 static np_status read_candidates(struct loop *loop, const char *text, np_error *err)
@@ -102,13 +122,16 @@ static np_status loop_open(struct loop *loop, np_error *err)
     return NP_OK;
 }
 
-/* Ids of the command line: themselves, or @ and a file of them. */
+/* Ids of the command line: themselves, or @ and a file of them; `member` of a .npz, NULL: all. */
 static np_status given_ids(const char *text, size_t n_bytes, const char *where, const char *member,
                            struct arena *arena, const int32_t **ids, size_t *n_ids, np_error *err)
 {
     struct question file = {0};
     if (text[0] != '@') return ids_parse(text, n_bytes, where, arena, ids, n_ids, err);
-    TRY(ids_from_file(text + 1, member, arena, &file, err));
+    if (member)
+        TRY(ids_from_file(text + 1, member, arena, &file, err));
+    else
+        TRY(ids_from_whole(text + 1, arena, &file, err));
     if (file.n_candidate_rows)
         return error_set(err, NP_EINPUT, text + 1, NO_OFFSET, "one list of ids is expected");
     *ids = file.candidate_ids;
@@ -142,7 +165,7 @@ static np_status question_from_options(struct loop *loop, struct question *quest
                       err));
     else
         TRY(given_ids(text, n_bytes, response ? "prompt" : "token_ids",
-                      response ? "prompt_token_ids" : "token_ids", arena, &question->token_ids,
+                      response ? "prompt_token_ids" : NULL, arena, &question->token_ids,
                       &question->n_tokens, err));
     if (!response) return NP_OK;
     return given_ids(response, strlen(response), "response", "token_ids", arena,
@@ -420,7 +443,7 @@ static int loop_begin(struct loop *loop)
     if (status != EXIT_DONE) return status;
     if (loop->asker->begin && loop->asker->begin(cli, &err) != NP_OK) {
         complain_error(cli->command->name, &err);
-        return EXIT_USAGE;
+        return err.status == NP_EIO ? EXIT_REQUEST : EXIT_USAGE;
     }
     return output_open(&cli->out, cli->options.output) ? EXIT_DONE : EXIT_REQUEST;
 }

@@ -113,18 +113,66 @@ done:
     return status;
 }
 
+static np_status ids_from_member(const char *bytes, size_t n_bytes, const char *path,
+                                 const char *member, struct arena *arena, struct question *question,
+                                 np_error *err)
+{
+    const char *array;
+    TRY(archive_member(bytes, n_bytes, path, member, &array, &n_bytes, err));
+    return ids_from_npy(array, n_bytes, path, arena, question, err);
+}
+
+static bool is_archive(const char *bytes, size_t n_bytes)
+{
+    return n_bytes >= 2 && memcmp(bytes, "PK", 2) == 0;
+}
+
 np_status ids_from_file(const char *path, const char *member, struct arena *arena,
                         struct question *question, np_error *err)
 {
     char *bytes = NULL;
-    const char *array;
     size_t n_bytes = 0;
     TRY(source_read_all(path, MAX_FILE_BYTES, &bytes, &n_bytes, err));
-    array = bytes;
-    np_status status = NP_OK;
-    if (n_bytes >= 2 && memcmp(bytes, "PK", 2) == 0)
-        status = archive_member(bytes, n_bytes, path, member, &array, &n_bytes, err);
-    if (status == NP_OK) status = ids_from_npy(array, n_bytes, path, arena, question, err);
+    np_status status = is_archive(bytes, n_bytes)
+                           ? ids_from_member(bytes, n_bytes, path, member, arena, question, err)
+                           : ids_from_npy(bytes, n_bytes, path, arena, question, err);
+    free(bytes);
+    return status;
+}
+
+/* Both parts of a text that was generated. */
+static np_status join_parts(const char *bytes, size_t n_bytes, const char *path,
+                            struct arena *arena, struct question *question, np_error *err)
+{
+    struct question prompt = {0};
+    np_error none = {0};
+    const char *array;
+    size_t n_array;
+    TRY(ids_from_member(bytes, n_bytes, path, "token_ids", arena, question, err));
+    if (archive_member(bytes, n_bytes, path, "prompt_token_ids", &array, &n_array, &none) != NP_OK)
+        return NP_OK;
+    TRY(ids_from_npy(array, n_array, path, arena, &prompt, err));
+    if (prompt.n_candidate_rows || question->n_candidate_rows)
+        return error_set(err, NP_EINPUT, path, NO_OFFSET, "one list of ids is expected");
+    size_t n_first = prompt.n_candidates, n_ids = n_first + question->n_candidates;
+    int32_t *list = arena_push_array(arena, n_ids + 1, sizeof *list);
+    if (!list) return error_nomem(err, "token ids", n_ids * sizeof *list);
+    memcpy(list, prompt.candidate_ids, n_first * sizeof *list);
+    memcpy(list + n_first, question->candidate_ids, question->n_candidates * sizeof *list);
+    question->candidate_ids = list;
+    question->n_candidates = n_ids;
+    return NP_OK;
+}
+
+np_status ids_from_whole(const char *path, struct arena *arena, struct question *question,
+                         np_error *err)
+{
+    char *bytes = NULL;
+    size_t n_bytes = 0;
+    TRY(source_read_all(path, MAX_FILE_BYTES, &bytes, &n_bytes, err));
+    np_status status = is_archive(bytes, n_bytes)
+                           ? join_parts(bytes, n_bytes, path, arena, question, err)
+                           : ids_from_npy(bytes, n_bytes, path, arena, question, err);
     free(bytes);
     return status;
 }

@@ -72,6 +72,9 @@ np_status ids_from_npy(const char *bytes, size_t n_bytes, const char *where, str
 /* A file of ids: .npy, or the array `member` of a .npz. */
 np_status ids_from_file(const char *path, const char *member, struct arena *arena,
                         struct question *question, np_error *err);
+/* A whole text: .npy, or of a .npz prompt_token_ids, where it has them, and token_ids behind. */
+np_status ids_from_whole(const char *path, struct arena *arena, struct question *question,
+                         np_error *err);
 
 /* archive.c: the bytes of <name>.npy in the bytes of a .npz. NP_EFORMAT, NP_EUNSUPPORTED
  * (compressed), NP_EINPUT (it is not there). */
