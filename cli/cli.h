@@ -97,6 +97,7 @@ void progress_end(struct progress *progress);
 /* ---- output.c ----------------------------------------------------------------------------- */
 
 bool output_open(struct output *out, const char *path); /* NULL: standard output */
+bool output_can_open(const char *path); /* tried, and nothing is left; NULL: standard output */
 bool output_write(struct output *out, const void *bytes, size_t n_bytes);
 bool output_flush(struct output *out);
 bool output_close(struct output *out, bool keep); /* keep: rename into place, else remove */

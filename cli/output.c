@@ -68,6 +68,16 @@ bool output_open(struct output *out, const char *path)
     return false;
 }
 
+/* A pipe is left alone: opening and closing it would be its reader's end of the file. */
+bool output_can_open(const char *path)
+{
+    struct stat info;
+    struct output out = {.path = NULL};
+    bool exists = path && stat(path, &info) == 0;
+    if (!path || (exists && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))) return true;
+    return output_open(&out, path) && output_close(&out, false);
+}
+
 bool output_write(struct output *out, const void *bytes, size_t n_bytes)
 {
     if (out->failed) return false;

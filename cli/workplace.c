@@ -45,9 +45,19 @@ static uint64_t env_number(const char *name)
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
+/* Whether all that is written when the work is done can be written. */
+static bool has_places(const struct cli *cli)
+{
+    const char *const places[] = {cli->options.output, cli->archive, cli->options.arrays};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+        if (!output_can_open(places[i])) return false;
+    return true;
+}
+
 int workplace_open_model(struct cli *cli)
 {
     const struct options *options = &cli->options;
+    if (!has_places(cli)) return EXIT_REQUEST;
     const char *name = options->model ? options->model : getenv("NEPIT_MODEL");
     char path[4096];
     if (!name || !*name) {
