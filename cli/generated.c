@@ -133,8 +133,13 @@ np_status generated_stream(struct cli *cli, const struct question *question, np_
 
 /* ---- arrays ------------------------------------------------------------------------------- */
 
+static bool tells_logits(const struct question *question)
+{
+    return question->request.logprobs_mode == NP_RAW_LOGITS;
+}
+
 /* What a student records: the names that gather reads. */
-static np_status write_arrays(struct cli *cli, const np_result *result, np_error *err)
+static np_status write_arrays(const char *path, const np_result *result, bool logits, np_error *err)
 {
     const np_generated *choice = result->choices;
     struct npz *npz;
@@ -145,13 +150,13 @@ static np_status write_arrays(struct cli *cli, const np_result *result, np_error
         const uint64_t *shape;
         int n_dims;
         const void *data;
-    } arrays[] = {{"prompt_token_ids.npy", NPY_I32, &n_prompt, 1, result->token_ids},
-                  {"token_ids.npy", NPY_I32, shape, 1, choice->token_ids},
-                  {"logprobs.npy", NPY_F32, shape, 1, choice->logprobs},
-                  {"top_ids.npy", NPY_I32, shape, 2, choice->top_ids},
-                  {"top_logprobs.npy", NPY_F32, shape, 2, choice->top_logprobs}};
-    if (!cli->options.arrays) return NP_OK;
-    TRY(npz_open(&npz, cli->options.arrays, err));
+    } arrays[] = {
+        {"prompt_token_ids.npy", NPY_I32, &n_prompt, 1, result->token_ids},
+        {"token_ids.npy", NPY_I32, shape, 1, choice->token_ids},
+        {logits ? "logits.npy" : "logprobs.npy", NPY_F32, shape, 1, choice->logprobs},
+        {"top_ids.npy", NPY_I32, shape, 2, choice->top_ids},
+        {logits ? "top_logits.npy" : "top_logprobs.npy", NPY_F32, shape, 2, choice->top_logprobs}};
+    TRY(npz_open(&npz, path, err));
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
         np_status status = npz_add(npz, arrays[i].name, arrays[i].type, arrays[i].shape,
                                    arrays[i].n_dims, arrays[i].data, err);
@@ -162,6 +167,17 @@ static np_status write_arrays(struct cli *cli, const np_result *result, np_error
     return npz_close(npz, err);
 }
 
+/* Arrays that cannot be written cost no answer: what was generated is printed all the same. */
+static void deliver_arrays(struct cli *cli, const struct question *question,
+                           const np_result *result)
+{
+    const char *path = cli->options.arrays;
+    np_error err = {0};
+    if (!path || write_arrays(path, result, tells_logits(question), &err) == NP_OK) return;
+    complain_error(cli->command->name, &err);
+    cli->status = EXIT_REQUEST;
+}
+
 static void count(struct cli *cli, const np_generated *choice)
 {
     cli->n_tokens += choice->n_tokens;
@@ -169,11 +185,6 @@ static void count(struct cli *cli, const np_generated *choice)
 }
 
 /* ---- JSON --------------------------------------------------------------------------------- */
-
-static bool tells_logits(const struct question *question)
-{
-    return question->request.logprobs_mode == NP_RAW_LOGITS;
-}
 
 static void print_tops(struct cli *cli, const np_generated *choice, bool logits)
 {
@@ -192,6 +203,12 @@ static void print_tops(struct cli *cli, const np_generated *choice, bool logits)
         json_end(json, ']');
     }
     json_end(json, ']');
+}
+
+/* Where nothing is drawn by chance, only a seed that was given is told: equal runs, equal answers. */
+static bool tells_seed(const struct question *question)
+{
+    return question->asked.drawn.seed >= 0 || *question->request.sampling->temperature > 0;
 }
 
 static const char *finish_name(const np_generated *choice)
@@ -254,7 +271,10 @@ static void print_choice(struct cli *cli, const struct question *question, const
     json_int(json, (int64_t)result->n_tokens);
     json_ids(json, "prompt_token_ids", result->token_ids, result->n_tokens);
     json_key(json, "seed");
-    json_int(json, (int64_t)*question->request.sampling->seed);
+    if (tells_seed(question))
+        json_int(json, (int64_t)*question->request.sampling->seed);
+    else
+        json_nil(json);
     json_key(json, "logprobs_mode");
     json_str(json, mode_names[(question->request.sampling->processed ? 2 : 0) + logits]);
     json_conditions(cli, NULL);
@@ -264,7 +284,7 @@ static void print_choice(struct cli *cli, const struct question *question, const
 np_status generated_json(struct cli *cli, struct question *question, np_result *result,
                          np_error *err)
 {
-    TRY(write_arrays(cli, result, err));
+    deliver_arrays(cli, question, result);
     for (size_t i = 0; i < result->n_choices; i++) {
         if (i) {
             buf_puts(&cli->text, "\n");
@@ -299,19 +319,24 @@ np_status generated_table(struct cli *cli, struct question *question, np_result 
                           np_error *err)
 {
     struct buf *out = &cli->text;
-    TRY(write_arrays(cli, result, err));
+    deliver_arrays(cli, question, result);
     for (size_t c = 0; c < result->n_choices; c++) {
         const np_generated *choice = &result->choices[c];
         count(cli, choice);
         if (question->asked.top == NOT_GIVEN) continue;
+        if (result->n_choices > 1) buf_printf(out, "\nchoice %zu:", c);
         buf_printf(out, "\n%s%6s  %-36s %10s %9s%s\n", cli->out.colour ? "\033[1m" : "", "pos",
                    "token", tells_logits(question) ? "logit" : "logprob", "rank",
                    cli->out.colour ? "\033[0m" : "");
         for (size_t i = 0; i < choice->n_tokens; i++) table_token(cli, choice, i);
-        buf_printf(out, "\n%-14s%14zu, after %zu\n", "tokens", choice->n_tokens, result->n_tokens);
+        buf_printf(out, "\n%-14s%14zu tokens\n", "prompt", result->n_tokens);
+        buf_printf(out, "%-14s%14zu tokens\n", "generated", choice->n_tokens);
         buf_printf(out, "%-14s%14s\n", "finish", finish_name(choice));
-        buf_printf(out, "%-14s%14llu\n", "seed",
-                   (unsigned long long)*question->request.sampling->seed);
+        char seed[24] = "none";
+        if (tells_seed(question))
+            snprintf(seed, sizeof seed, "%llu",
+                     (unsigned long long)*question->request.sampling->seed);
+        buf_printf(out, "%-14s%14s\n", "seed", seed);
     }
     return NP_OK;
 }

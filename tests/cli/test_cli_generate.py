@@ -99,9 +99,29 @@ def test_the_table_fits_80_columns():
     assert table.split()[:4] == ["pos", "token", "logprob", "rank"]
     for value in answer["logprobs"]:
         assert f"{value:10.4f}" in table
-    assert "finish                length\nseed " in table
+    assert "finish                length\nseed                    none\n" in table
+    assert "prompt       " in table and "generated                 30 tokens\n" in table
     bare = nepit("generate", TEXT, "--top", 0, "--max-tokens", 4, "--temperature", 0).text
     assert len(bare.splitlines()) - answer["text"].count("\n") < 20
+
+
+def test_the_tables_of_choices_are_labelled():
+    done = nepit("generate", TEXT, "--n", 2, "--top", 1, "--seed", 3, "--max-tokens", 3)
+    for i in range(2):
+        assert done.out.count(b"\nchoice %d:\n   pos  token" % i) == 1
+    assert b"seed                       3\n" in done.out
+    one_table = nepit("generate", TEXT, "--top", 1, "--seed", 3, "--max-tokens", 3).out
+    assert b"choice" not in one_table
+
+
+def test_greedy_answers_are_the_same_every_run():
+    arguments = ["generate", TEXT, "--max-tokens", 3, "--temperature", 0]
+    assert nepit(*arguments, "--json").json["seed"] is None
+    assert nepit(*arguments, "--json").out == nepit(*arguments, "--json").out
+    assert nepit(*arguments, "--top", 1).out == nepit(*arguments, "--top", 1).out
+    assert nepit(*arguments, "--json", "--seed", 5).json["seed"] == 5
+    (line,) = answers("generate", [{"prompt": TEXT, "temperature": 0, "max_tokens": 3}])
+    assert line["seed"] is None
 
 
 def test_no_tokenizer_gives_ids():
@@ -233,6 +253,67 @@ def test_gather_takes_the_arrays_as_they_are(tmp_path):
         assert np.load(scores).tobytes() == student["top_logprobs"].tobytes()
     nepit("generate", TEXT, "--max-tokens", 50, "--seed", 5, "--top", 6, "--arrays", copy)
     assert copy.read_bytes() == path.read_bytes()  # the same whether streamed or not
+
+
+@pytest.mark.parametrize("mode", ["raw_logits", "processed_logits"])
+def test_arrays_of_logits_have_their_name(tmp_path, mode):
+    path, scores = tmp_path / "student.npz", tmp_path / "scores.npy"
+    more = ["--logprobs-mode", mode, "--top", 2, "--temperature", 0, "--max-tokens", 5]
+    answer = one(TEXT, *more, "--arrays", path)
+    student = np.load(path)
+    names = "prompt_token_ids token_ids logits top_ids top_logits"
+    assert student.files == names.split()
+    assert student["logits"].tolist() == [np.float32(value) for value in answer["logits"]]
+    given = ["--prompt", f"@{path}", "--response", f"@{path}", "--candidates", f"@{path}"]
+    nepit("gather", "--ids", *given, "--logprobs-mode", "raw_logits", "-o", scores)
+    if mode == "raw_logits":
+        assert np.load(scores).tobytes() == student["top_logits"].tobytes()
+
+
+def test_a_place_that_cannot_be_written_is_told_first(tmp_path):
+    for place in (tmp_path / "no" / "a.npz", tmp_path / "folder.npz"):
+        (tmp_path / "folder.npz").mkdir(exist_ok=True)
+        more = ["--top", 1, "--arrays", place, "-m", "/nonexistent"]  # not even the model is read
+        line = refused("generate", TEXT, *more, status=1)
+        assert line.startswith(f"nepit: {place}: ")
+
+
+def test_arrays_that_fail_at_the_end_leave_the_answer(tmp_path):
+    path = tmp_path / "a.npz"
+    path.symlink_to("/dev/full")
+    arguments = ["generate", TEXT, "--top", 1, "--temperature", 0, "--max-tokens", 3]
+    for more in ([], ["--json"]):
+        done = nepit(*arguments, *more, "--arrays", path, status=1)
+        assert done.out == nepit(*arguments, *more).out
+        (line,) = done.error.splitlines()
+        assert line.startswith("nepit: generate: cannot be written") and str(path) in line
+
+
+def test_the_arrays_are_a_whole_text(tmp_path):
+    path = tmp_path / "student.npz"
+    answer = one(TEXT, "--max-tokens", 5, "--seed", 5, "--top", 1, "--arrays", path)
+    everything = answer["prompt_token_ids"] + answer["token_ids"]
+    more = ["--max-tokens", 5, "--temperature", 0]
+    for command in (["score"], ["next"], ["tokenize"], ["generate", *more]):
+        from_file = nepit(*command, "--json", "--ids", f"@{path}").out
+        assert from_file == nepit(*command, "--json", "--ids", ids(everything)).out
+    assert nepit("tokenize", "--decode", f"@{path}").out == decoded(everything)
+    np.savez(path, token_ids=np.array(everything[3:]))
+    assert nepit("score", "--json", "--ids", f"@{path}").json["token_ids"] == everything[3:]
+    np.savez(path, token_ids=np.arange(4), prompt_token_ids=np.zeros((2, 2), np.int32))
+    assert "one list of ids" in refused("score", "--ids", f"@{path}", status=1)
+
+
+def test_the_name_of_an_array_is_not_a_text(tmp_path):
+    for name in ("@o.npz", "@o.npy"):
+        for word in ("tokenize", "score", "next", "generate"):
+            assert f"add --ids to take ids from a file: {name}" in refused(word, name)
+        assert "add --ids" in refused("gather", name, "--candidates", 5)
+        both = ["gather", "--candidates", 5, "--prompt", "a", "--response"]
+        assert refused(*both, name).endswith(f"{name} (--response)")
+        assert refused(*both, "a", "--prompt", name).endswith(f"{name} (--prompt)")
+    (tmp_path / "text").write_text("@o.npz")
+    nepit("score", "-f", tmp_path / "text")
 
 
 def test_archives_that_cannot_be_read(tmp_path):

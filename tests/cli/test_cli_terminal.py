@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from clirun import DEMO, NEPIT, environment, nepit
+from clirun import DEMO, NEPIT, environment, nepit, refused
 
 ENDLESS = b'{"token_ids":[%s]}\n' % b",".join(b"%d" % (i % 300) for i in range(120))
 
@@ -199,6 +199,25 @@ def test_output_to_a_device_does_not_replace_it(tmp_path):
     assert stat.S_ISFIFO((tmp_path / "fifo").stat().st_mode)
 
 
-def test_output_that_cannot_be_written(tmp_path):
-    done = nepit("score", "hello", "-o", tmp_path / "no" / "out", status=1)
-    assert "No such file" in done.error and done.out == b""
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["tokenize", "a"],
+        ["score", "a"],
+        ["next", "a"],
+        ["gather", "a", "--candidates", "5"],
+        ["generate", "a"],
+        ["perplexity", "a"],
+        ["info"],
+    ],
+)
+def test_output_that_cannot_be_written_is_told_before_the_model_is_read(tmp_path, arguments):
+    ends = [".npy", ".npz", ""] if arguments[0] == "gather" else [""]
+    for end in ends:
+        out = f"{tmp_path}/no/out{end}"
+        line = refused(*arguments, "-o", out, "-m", "/nonexistent", status=1)
+        assert line == f"nepit: {out}: No such file or directory"
+    assert "directory" in refused(*arguments, "-o", tmp_path, status=1)
+    assert list(tmp_path.iterdir()) == []
+    refused(*arguments, "-o", tmp_path / "out", "-m", "/nonexistent", status=3)
+    assert list(tmp_path.iterdir()) == []
