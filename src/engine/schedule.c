@@ -267,7 +267,6 @@ static size_t plan_job(struct engine *engine, struct job *job)
 {
     bool wait = false;
     size_t n = 0, length = job_length(job);
-    if (engine->no_page && job->n_path == 0) return 0; /* there are enough that have begun */
     if (job->seen != engine->n_plans) job->run = SIZE_MAX;
     job->seen = engine->n_plans;
     if (!job->root && !job_begin(engine, job)) goto failed;
@@ -284,12 +283,13 @@ failed:
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
-/* Whose turn it is: the lowest priority number, then whoever had least. */
+/* Whose turn it is: the lowest priority number, then whoever had least. Once there is no page, those
+ * whose job has not begun are passed over: there are enough that have. */
 static struct caller *next_caller(const struct engine *engine)
 {
     struct caller *best = NULL;
     for (struct caller *caller = engine->callers; caller; caller = caller->next) {
-        if (!caller->at) continue;
+        if (!caller->at || (engine->no_page && caller->at->n_path == 0)) continue;
         if (best && caller->at->priority > best->at->priority) continue;
         if (best && caller->at->priority == best->at->priority && caller->served >= best->served)
             continue;
