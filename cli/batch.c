@@ -328,9 +328,11 @@ static void print_error(struct loop *loop, const struct question *question, cons
 {
     struct cli *cli = loop->cli;
     struct json *json = &cli->json;
+    np_error as_typed = *why;
     cli->status = EXIT_REQUEST;
+    if (!loop->many) options_name_place(&as_typed, cli->command->bit);
     if (!cli->options.json && !loop->many) {
-        complain_error(cli->command->name, why);
+        complain_error(cli->command->name, &as_typed);
         return;
     }
     json_begin(json, '{');

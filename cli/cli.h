@@ -110,6 +110,8 @@ bool output_spill(struct cli *cli, bool all);
 /* Text as one can see it: "·" for a space, "\n", "\x07"; cut with "…", filled to exactly n_columns
  * (0: neither). */
 void visible_text(struct buf *out, const char *bytes, size_t n_bytes, size_t n_columns);
+/* The same, cut in front, where the end tells texts apart. */
+void visible_end(struct buf *out, const char *bytes, size_t n_bytes, size_t n_columns);
 /* What may go to a terminal as running text: line ends, tabs and spaces stay. */
 void visible_lines(struct buf *out, const char *bytes, size_t n_bytes);
 void visible_token(struct cli *cli, int32_t token_id, size_t n_columns);

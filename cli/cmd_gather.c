@@ -172,7 +172,9 @@ static np_status as_table(struct cli *cli, struct question *question, np_result 
                cli->out.colour ? "\033[0m" : "");
     for (size_t j = 0; j < result->n_rows && output_spill(cli, false); j++)
         table_row(cli, question, result, j);
-    buf_printf(&cli->text, "\n%zu rows of %zu candidates\n", result->n_rows, result->n_candidates);
+    buf_printf(&cli->text, "\n%zu row%s of %zu candidate%s\n", result->n_rows,
+               result->n_rows == 1 ? "" : "s", result->n_candidates,
+               result->n_candidates == 1 ? "" : "s");
     return NP_OK;
 }
 

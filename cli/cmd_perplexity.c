@@ -163,14 +163,12 @@ static void put_number(struct buf *out, int n_columns, double value)
         buf_printf(out, " %*s", n_columns, "-");
 }
 
-/* A path too long for its column shows its last part. */
+/* A path too long for its column shows its end. */
 static void as_row(struct work *work, const char *path, const np_perplexity_result *result)
 {
     struct buf *out = &work->cli->text;
-    const char *last = path ? strrchr(path, '/') : NULL;
     const char *name = path ? path : "all";
-    if (last && last[1] && strlen(path) > NAME_COLUMNS) name = last + 1;
-    visible_text(out, name, strlen(name), NAME_COLUMNS);
+    visible_end(out, name, strlen(name), NAME_COLUMNS);
     buf_printf(out, " %10llu %11llu", (unsigned long long)result->n_tokens,
                (unsigned long long)result->n_bytes);
     put_number(out, 14, result->total);
@@ -336,6 +334,7 @@ static int answer(struct work *work)
     bool usage = status == NP_EINPUT || status == NP_EUNSUPPORTED;
     if (status == NP_OK) print_all(work);
     if (number) tell_interrupted(work);
+    options_name_place(&err, cli->command->bit);
     if (status != NP_OK && !number && !cli->out.failed) complain_error("perplexity", &err);
     bool good = output_close(&cli->out, status == NP_OK && number == 0);
     if (number) return EXIT_SIGNAL + number;

@@ -144,7 +144,7 @@ static np_status as_table(struct cli *cli, struct question *question, np_result 
             cli->text.n_bytes--;
         buf_puts(&cli->text, "\n");
     }
-    buf_printf(&cli->text, "%zu tokens\n", tokens.n_tokens);
+    buf_printf(&cli->text, "%zu token%s\n", tokens.n_tokens, tokens.n_tokens == 1 ? "" : "s");
 done:
     np_tokens_free(&tokens);
     return status;

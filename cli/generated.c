@@ -205,7 +205,7 @@ static void print_tops(struct cli *cli, const np_generated *choice, bool logits)
     json_end(json, ']');
 }
 
-/* Where nothing is drawn by chance, only a seed that was given is told: equal runs, equal answers. */
+/* Where nothing is drawn by chance only a seed that was given is told: equal runs, equal bytes. */
 static bool tells_seed(const struct question *question)
 {
     return question->asked.drawn.seed >= 0 || *question->request.sampling->temperature > 0;

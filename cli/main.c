@@ -54,9 +54,8 @@ static int help_commands(void)
                     "  nepit COMMAND [options]\n\n");
     for (size_t i = 0; i < N_COMMANDS; i++)
         buf_printf(&text, "  %-12s%s\n", commands[i].name, commands[i].summary);
-    buf_puts(
-        &text,
-        "\nnepit COMMAND --help shows the options of one. nepit --version prints the version.\n");
+    buf_puts(&text,
+             "\nnepit COMMAND --help shows the options of one, nepit --version the version.\n");
     return print(&text);
 }
 

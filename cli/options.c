@@ -151,9 +151,9 @@ static const struct option table[] = {
     {"context", 0, FOR_ROWS | FOR_GENERATE | FOR_INFO | FOR_PERPLEXITY, KIND_INT, AT(n_context),
      "N", "longest sequence (default: the model's own)", 1, INT32_MAX, NULL},
     {"max-memory", 0, FOR_ALL, KIND_SIZE, AT(max_memory), "SIZE",
-     "bytes, or with K, M, G; refused when it takes more", 1, 0, NULL},
-    {"cache-memory", 0, FOR_ROWS | FOR_PERPLEXITY, KIND_SIZE, AT(cache_memory), "SIZE",
-     "of the prefix cache (default 256M; 0: none)", 0, 0, NULL},
+     "bytes, or K, M, G, T; refused when it takes more", 1, 0, NULL},
+    {"cache-memory", 0, FOR_ROWS | FOR_GENERATE | FOR_PERPLEXITY, KIND_SIZE, AT(cache_memory),
+     "SIZE", "of the prefix cache (default 256M; 0: none)", 0, 0, NULL},
     {"profile", 0, FOR_ALL, KIND_ONE_OF, AT(profile), "P",
      "f32 (default), bf16, int16 (quantised files)", 0, 0, profile_names},
     {"cpu", 0, FOR_ALL, KIND_CPU, AT(cpu), "LEVEL", "auto, ref, avx2, avx512, avx512bf16 or neon",
@@ -277,6 +277,10 @@ static np_status store_int(const struct option *option, const char *text, void *
     int64_t value;
     if (!read_int(text, &value))
         return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "a whole number is expected");
+    /* A limit that only the type has tells nobody anything. */
+    if (value < option->low && option->high >= INT32_MAX)
+        return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "must be at least %lld",
+                         (long long)option->low);
     if (value < option->low || value > option->high)
         return error_set(err, NP_EINPUT, NULL, NO_OFFSET, "must lie between %lld and %lld",
                          (long long)option->low, (long long)option->high);
@@ -410,6 +414,12 @@ static np_status positional(struct options *options, unsigned command, char **ar
     return NP_OK;
 }
 
+/* "-hi there" is no -h. */
+static bool is_letters(const struct option *option, const char *arg, const char *value)
+{
+    return arg[1] != '-' && option->kind == KIND_SET && value;
+}
+
 /* One option at args[*i]; moves *i to its last argument. */
 static np_status one_option(struct options *options, unsigned command, int n_args, char **args,
                             int *i, np_error *err)
@@ -425,7 +435,8 @@ static np_status one_option(struct options *options, unsigned command, int n_arg
         n_name = 2;
         if (arg[2]) value = arg + 2;
     }
-    if (!option) return unknown(arg, arg[1] == '-' ? n_name : strlen(arg), command, err);
+    if (!option || is_letters(option, arg, value))
+        return unknown(arg, arg[1] == '-' ? n_name : strlen(arg), command, err);
     char shown[40];
     snprintf(shown, sizeof shown, "--%s", option->name);
     if (option->kind == KIND_SET && value)
@@ -474,6 +485,18 @@ np_status options_parse(struct options *options, unsigned command, int n_args, c
             TRY(one_option(options, command, n_args, args, &i, err));
     }
     return options->help ? NP_OK : check_together(options, command, err);
+}
+
+void options_name_place(np_error *err, unsigned command)
+{
+    char name[sizeof err->where], rest[sizeof err->where];
+    size_t n_name = strcspn(err->where, "[.");
+    snprintf(name, sizeof name, "%.*s", (int)n_name, err->where);
+    snprintf(rest, sizeof rest, "%s", err->where + n_name);
+    for (char *at = name; *at; at++)
+        if (*at == '_') *at = '-';
+    if (n_name && find_long(name, n_name, command))
+        snprintf(err->where, sizeof err->where, "--%.60s%.60s", name, rest);
 }
 
 void options_help(struct buf *out, unsigned command)

@@ -88,6 +88,10 @@ void options_init(struct options *options);
 np_status options_parse(struct options *options, unsigned command, int n_args, char **args,
                         np_error *err);
 
+/* An error's place that is called as the field of an option of the command ("max_tokens") becomes
+ * that option ("--max-tokens"). */
+void options_name_place(np_error *err, unsigned command);
+
 /* The list for --help. */
 void options_help(struct buf *out, unsigned command);
 

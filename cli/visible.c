@@ -90,6 +90,23 @@ void visible_text(struct buf *out, const char *bytes, size_t n_bytes, size_t n_c
     for (; n_columns && used < n_columns; used++) buf_push(out, " ", 1);
 }
 
+void visible_end(struct buf *out, const char *bytes, size_t n_bytes, size_t n_columns)
+{
+    char shown[16];
+    size_t used = 0, columns, taken;
+    for (size_t at = 0; at < n_bytes; at += taken, used += columns)
+        taken = visible_char(bytes + at, n_bytes - at, shown, sizeof shown, &columns);
+    bool cut = used > n_columns;
+    while (cut && used > n_columns - 1) {
+        taken = visible_char(bytes, n_bytes, shown, sizeof shown, &columns);
+        used -= columns;
+        bytes += taken;
+        n_bytes -= taken;
+    }
+    if (cut) buf_puts(out, "\xe2\x80\xa6");
+    visible_text(out, bytes, n_bytes, n_columns - cut);
+}
+
 void visible_lines(struct buf *out, const char *bytes, size_t n_bytes)
 {
     char shown[16];

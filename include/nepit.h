@@ -425,8 +425,8 @@ NP_API np_status np_run(np_engine *engine, const np_request *requests, size_t n_
                         np_result *results, void (*progress)(void *user, size_t done, size_t total),
                         void *progress_user, np_error *err);
 
-/* What follows a text: out->choices (one, or sampling->n), each of 1 to max_tokens tokens (SIZE_MAX:
- * to the end of the context; 0 is NP_EINPUT). One np_run. */
+/* What follows a text: out->choices (one, or sampling->n), each of 1 to max_tokens tokens
+ * (SIZE_MAX: to the end of the context; 0 is NP_EINPUT). One np_run. */
 NP_API np_status np_generate(np_engine *engine, const char *text, size_t n_bytes, size_t max_tokens,
                              const np_sampling *sampling, np_result *out, np_error *err);
 
@@ -435,14 +435,15 @@ NP_API np_status np_generate(np_engine *engine, const char *text, size_t n_bytes
 
 typedef struct np_ticket np_ticket;
 
-/* Hands a request to the engine and returns. `ready` (may be NULL) is called on the engine's thread,
- * after every step that did something for the request. What is final then and not before: rows
- * [0, n_rows) of the arrays of `result`; of each choice its first n_tokens tokens with all that is
- * told of them, and n_text_bytes of its text. A call may bring nothing new of a choice. Once, as the
- * last call, it comes with finished = 1: result->error says whether all is well. It must not wait,
- * nor call the engine except for np_submit and np_cancel. The request's own arrays are borrowed until
- * then. A request that is refused returns its error here, and `ready` is never called. Each ticket is
- * a caller of its own when steps are shared. Errors: as np_run for one request. */
+/* Hands a request to the engine and returns. `ready` (may be NULL) is called on the engine's
+ * thread, after every step that did something for the request. What is final then and not before:
+ * rows [0, n_rows) of the arrays of `result`; of each choice its first n_tokens tokens with all
+ * that is told of them, and n_text_bytes of its text. A call may bring nothing new of a choice.
+ * Once, as the last call, it comes with finished = 1: result->error says whether all is well. It
+ * must not wait, nor call the engine except for np_submit and np_cancel. The request's own arrays
+ * are borrowed until then. A request that is refused returns its error here, and `ready` is never
+ * called. Each ticket is a caller of its own when steps are shared. Errors: as np_run for one
+ * request. */
 typedef void np_ready(void *user, const np_result *result, size_t n_rows, int finished);
 NP_API np_status np_submit(np_engine *engine, const np_request *request, np_ready *ready,
                            void *user, np_ticket **out, np_error *err);

@@ -283,8 +283,8 @@ failed:
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
-/* Whose turn it is: the lowest priority number, then whoever had least. Once there is no page, those
- * whose job has not begun are passed over: there are enough that have. */
+/* Whose turn it is: the lowest priority number, then whoever had least. Once there is no page,
+ * those whose job has not begun are passed over: there are enough that have. */
 static struct caller *next_caller(const struct engine *engine)
 {
     struct caller *best = NULL;

@@ -439,7 +439,7 @@ def test_C179_a_bad_field_is_named_and_harms_nobody(field, value, why):
         (["--top-p", "1.1"], "above 0, at most 1"),
         (["--min-p", "2"], "from 0 to 1"),
         (["--max-tokens", "0"], "at least 1, or -1"),
-        (["--seed", "-2"], "must lie between -1"),
+        (["--seed", "-2"], "must be at least -1: -2 (--seed)"),
         (["--n", "0"], "must lie between 1 and 128"),
         (["--presence-penalty", "3"], "from -2 to 2"),
         (["--repetition-penalty", "0"], "above 0"),

@@ -268,7 +268,7 @@ def test_wrong_use(files):
     assert "once only" in refused("perplexity", "-", "-")
     assert "at most the window" in refused("perplexity", path, "--window", 8, "--stride", 9)
     assert "at most the context of 512" in refused("perplexity", path, "--window", 513)
-    assert "between 1 and" in refused("perplexity", path, "--window", 0)
+    assert "at least 1: 0" in refused("perplexity", path, "--window", 0)
     assert "belongs to another command" in refused("perplexity", path, "--top", 3)
     assert "no tokenizer" in refused("perplexity", path, "-m", NO_TOKENIZER)
     assert "array" in refused("perplexity", path, "-o", "x.npy")

@@ -118,7 +118,7 @@ def test_C034_an_id_that_looks_like_padding_stays():
 @pytest.mark.parametrize("start", [5, 100])
 def test_C017_a_row_past_the_ids_is_an_error_with_both_numbers(start):
     line = refused("score", "--ids", "7 3 9 4 1", "--start", str(start), status=1)
-    assert "5 tokens" in line and f": {start} (start)" in line
+    assert "5 tokens" in line and f": {start} (--start)" in line
 
 
 @pytest.mark.parametrize("start", [0, 1, 2, 3, 4])
