@@ -9,6 +9,7 @@
 #define CLI_OPTIONS_H
 
 #include "base/buf.h"
+#include "base/names.h"
 #include <stdbool.h>
 
 /* Which commands take an option. */
@@ -94,13 +95,5 @@ void options_name_place(np_error *err, unsigned command);
 
 /* The list for --help. */
 void options_help(struct buf *out, unsigned command);
-
-/* The place of `text` in a NULL-ended list of names, or -1. */
-int name_find(const char *const *names, const char *text, size_t n_bytes);
-
-bool text_ends_with(const char *text, const char *end); /* false for NULL */
-
-/* The entry nearest to `word` by edit distance, or NULL. Names lie `stride` bytes apart. */
-const char *name_nearest(const char *const *first, size_t count, size_t stride, const char *word);
 
 #endif

@@ -1,0 +1,19 @@
+/*
+ * names.h - lists of names: which one is meant.
+ */
+#ifndef BASE_NAMES_H
+#define BASE_NAMES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The place of `text` in a NULL-ended list of names, or -1. */
+int name_find(const char *const *names, const char *text, size_t n_bytes);
+
+bool text_ends_with(const char *text, const char *end); /* false for NULL */
+
+/* The entry nearest to `word` by edit distance, or NULL. Names lie `stride` bytes apart. */
+const char *name_nearest(const char *const *first, size_t count, size_t stride, const char *word);
+
+#endif
