@@ -170,7 +170,8 @@ struct arrival {
     double start, seconds;
 };
 
-static void note_end(void *user, const np_result *result, size_t n_rows, int finished)
+static void note_end(void *user, size_t request, const np_result *result, size_t n_rows,
+                     int finished)
 {
     struct arrival *arrival = user;
     if (finished) arrival->seconds = now() - arrival->start;
@@ -188,7 +189,7 @@ static double crowd(struct bench *b)
         np_request request = {
             .token_ids = b->ids[1 + i], .n_tokens = SHORT_TOKENS, .want = NP_WANT_LOGPROB};
         arrivals[i].start = now();
-        if (np_submit(b->engine, &request, note_end, &arrivals[i], &tickets[i], &err) != NP_OK)
+        if (np_submit(b->engine, &request, 1, note_end, &arrivals[i], &tickets[i], &err) != NP_OK)
             fail(&err);
     }
     for (size_t i = 0; i < N_SHORT; i++) {
@@ -202,7 +203,8 @@ struct chunks {
     double last, longest;
 };
 
-static void note_chunk(void *user, const np_result *result, size_t n_rows, int finished)
+static void note_chunk(void *user, size_t request, const np_result *result, size_t n_rows,
+                       int finished)
 {
     struct chunks *chunks = user;
     double t = now();
@@ -220,7 +222,8 @@ static void bench_fair(struct bench *b)
         idle[i] = crowd(b);
         fill(b, b->ids[0], 8000);
         np_request request = {.token_ids = b->ids[0], .n_tokens = 8000, .want = NP_WANT_LOGPROB};
-        if (np_submit(b->engine, &request, note_chunk, &chunks, &ticket, &err) != NP_OK) fail(&err);
+        if (np_submit(b->engine, &request, 1, note_chunk, &chunks, &ticket, &err) != NP_OK)
+            fail(&err);
         usleep(4000000);
         chunk[i] = chunks.longest; /* of steps that had the engine for themselves */
         busy[i] = crowd(b);

@@ -43,7 +43,8 @@ static void take_new(const struct stream *stream, struct growing *to, const np_g
 }
 
 /* On the engine's thread. */
-static void on_news(void *user, const np_result *result, size_t n_rows, int finished)
+static void on_news(void *user, size_t request, const np_result *result, size_t n_rows,
+                    int finished)
 {
     struct stream *stream = user;
     pthread_mutex_lock(&stream->lock);
@@ -118,7 +119,7 @@ np_status generated_stream(struct cli *cli, const struct question *question, np_
         buf_init(&stream.choices[i].text, MAX_WAITING_BYTES);
     pthread_mutex_init(&stream.lock, NULL);
     pthread_cond_init(&stream.news, NULL);
-    if (np_submit(cli->engine, &question->request, on_news, &stream, &ticket, &error) == NP_OK) {
+    if (np_submit(cli->engine, &question->request, 1, on_news, &stream, &ticket, &error) == NP_OK) {
         write_choices(cli, &stream, ticket);
         np_wait(ticket, result, &error);
     }

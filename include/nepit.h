@@ -435,26 +435,32 @@ NP_API np_status np_generate(np_engine *engine, const char *text, size_t n_bytes
 
 typedef struct np_ticket np_ticket;
 
-/* Hands a request to the engine and returns. `ready` (may be NULL) is called on the engine's
- * thread, after every step that did something for the request. What is final then and not before:
- * rows [0, n_rows) of the arrays of `result`; of each choice its first n_tokens tokens with all
- * that is told of them, and n_text_bytes of its text. A call may bring nothing new of a choice.
- * Once, as the last call, it comes with finished = 1: result->error says whether all is well. It
- * must not wait, nor call the engine except for np_submit and np_cancel. The request's own arrays
- * are borrowed until then. A request that is refused returns its error here, and `ready` is never
- * called. Each ticket is a caller of its own when steps are shared. Errors: as np_run for one
- * request. */
-typedef void np_ready(void *user, const np_result *result, size_t n_rows, int finished);
-NP_API np_status np_submit(np_engine *engine, const np_request *request, np_ready *ready,
-                           void *user, np_ticket **out, np_error *err);
+/* Hands requests to the engine and returns. They are one caller together, with one share of every
+ * step, however many they are. `ready` (may be NULL) is called on the engine's thread, after every
+ * step that did something for a request, with its place among them. What is final then and not
+ * before: rows [0, n_rows) of the arrays of `result`; of each choice its first n_tokens tokens with
+ * all that is told of them, and n_text_bytes of its text. A call may bring nothing new of a choice.
+ * Once for each request, as its last call, it comes with finished = 1: result->error says whether
+ * all is well. Requests finish in any order; after the last of them no call follows. It must not
+ * wait, nor call the engine except for np_submit and np_cancel. `requests` itself may go at once;
+ * the arrays of each are borrowed until it is finished. Where one is refused, its error is returned
+ * (of several, err->where begins with "requests[3]."), none is submitted and `ready` is never
+ * called. Errors: as np_run for one request; NP_EINPUT (n_requests is 0); NP_ECANCELLED (the engine
+ * is closing). */
+typedef void np_ready(void *user, size_t request, const np_result *result, size_t n_rows,
+                      int finished);
+NP_API np_status np_submit(np_engine *engine, const np_request *requests, size_t n_requests,
+                           np_ready *ready, void *user, np_ticket **out, np_error *err);
 
-/* Ends a request before its next step: NP_ECANCELLED, unless it was done by then. Any thread. */
+/* Ends what is not done of a ticket before its next step: NP_ECANCELLED; requests that were
+ * finished by then stay. Any thread. */
 NP_API void np_cancel(np_ticket *ticket);
 
-/* Waits until the request is finished, gives its result (freed by np_result_free) and ends the
- * ticket: exactly once for each, by one thread, never inside `ready`. out may be NULL: then the
- * result is freed. The status is the request's; err and out->error hold why. */
-NP_API np_status np_wait(np_ticket *ticket, np_result *out, np_error *err);
+/* Waits until all requests are finished, gives their results (each freed by np_result_free) and
+ * ends the ticket: exactly once for each, by one thread, never inside `ready`. results [n_requests]
+ * may be NULL: then they are freed. NP_OK, or the status of the first request that failed, whose
+ * error is *err; each result's error holds its own. */
+NP_API np_status np_wait(np_ticket *ticket, np_result *results, np_error *err);
 
 /* Frees the arrays and zeroes *result, its error too; NULL and zeroed results are allowed. */
 NP_API void np_result_free(np_result *result);

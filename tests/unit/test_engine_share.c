@@ -268,7 +268,8 @@ static void preempted_jobs_begin_again_how(bool no_cache)
         np_ticket *tickets[N_TEXTS];
         for (size_t i = 0; i < N_TEXTS; i++) {
             requests[i] = all_of(texts, i);
-            assert_int_equal(np_submit(engine, &requests[i], NULL, NULL, &tickets[i], &err), NP_OK);
+            assert_int_equal(np_submit(engine, &requests[i], 1, NULL, NULL, &tickets[i], &err),
+                             NP_OK);
         }
         for (size_t i = 0; i < N_TEXTS; i++) {
             assert_int_equal(np_wait(tickets[i], &results[i], &err), NP_OK);
@@ -303,7 +304,8 @@ struct listener {
     size_t n_rows, n_finished;
 };
 
-static void listen_rows(void *user, const np_result *result, size_t n_rows, int finished)
+static void listen_rows(void *user, size_t request, const np_result *result, size_t n_rows,
+                        int finished)
 {
     struct listener *listener = user;
     assert_true(finished || n_rows >= listener->n_rows);
@@ -327,8 +329,8 @@ static void *crowd_member(void *user)
         np_result result;
         np_error err;
         if (how == 1) request.timeout_ms = 1;
-        assert_int_equal(np_submit(crowd->engine, &request, listen_rows, &listener, &ticket, &err),
-                         NP_OK);
+        assert_int_equal(
+            np_submit(crowd->engine, &request, 1, listen_rows, &listener, &ticket, &err), NP_OK);
         if (how == 2) {
             usleep(random_next(&crowd->seed) % 2000);
             np_cancel(ticket);
@@ -383,7 +385,8 @@ struct runner {
     size_t number;
 };
 
-static void note_order(void *user, const np_result *result, size_t n_rows, int finished)
+static void note_order(void *user, size_t request, const np_result *result, size_t n_rows,
+                       int finished)
 {
     struct runner *runner = user;
     if (finished) runner->order->at_end[runner->number] = runner->order->n_ended++;
@@ -412,7 +415,7 @@ static void C099_short_requests_do_not_wait_for_long_ones_C012(void **state)
                                   .want = NP_WANT_LOGPROB,
                                   .priority = i || !first ? 0 : -1};
             assert_int_equal(
-                np_submit(engine, &request, note_order, &runners[i], &tickets[i], &err), NP_OK);
+                np_submit(engine, &request, 1, note_order, &runners[i], &tickets[i], &err), NP_OK);
         }
         for (size_t i = 0; i <= N_SHORT; i++)
             assert_int_equal(np_wait(tickets[i], NULL, &err), NP_OK);
@@ -426,7 +429,8 @@ static void C099_short_requests_do_not_wait_for_long_ones_C012(void **state)
 
 /* A callback that leaves another rounding mode behind changes nothing: not for steps of one row
  * either, which no other thread computes. */
-static void round_upward(void *user, const np_result *result, size_t n_rows, int finished)
+static void round_upward(void *user, size_t request, const np_result *result, size_t n_rows,
+                         int finished)
 {
     fesetround(FE_UPWARD);
 }
@@ -441,7 +445,8 @@ static void a_callback_changes_no_bit(void **state)
             np_ticket *ticket;
             np_result result;
             np_error err;
-            assert_int_equal(np_submit(engine, &request, round_upward, NULL, &ticket, &err), NP_OK);
+            assert_int_equal(np_submit(engine, &request, 1, round_upward, NULL, &ticket, &err),
+                             NP_OK);
             assert_int_equal(np_wait(ticket, &result, &err), NP_OK);
             same_rows(&texts->right[i], &result, 0);
             np_result_free(&result);
@@ -461,7 +466,7 @@ static void closing_ends_what_runs(void **state)
     np_error err;
     for (size_t i = 0; i < N_TEXTS; i++) {
         requests[i] = all_of(texts, i);
-        assert_int_equal(np_submit(engine, &requests[i], NULL, NULL, &tickets[i], &err), NP_OK);
+        assert_int_equal(np_submit(engine, &requests[i], 1, NULL, NULL, &tickets[i], &err), NP_OK);
     }
     np_engine_close(engine);
     for (size_t i = 0; i < N_TEXTS; i++) {

@@ -347,7 +347,7 @@ struct listener {
 };
 
 /* Only what is new is copied: what was shown before must never change. */
-static void listen(void *user, const np_result *result, size_t n_rows, int finished)
+static void listen(void *user, size_t request, const np_result *result, size_t n_rows, int finished)
 {
     struct listener *listener = user;
     pthread_mutex_lock(&listener->lock);
@@ -381,7 +381,7 @@ static void parts_make_the_whole(void **state)
     pthread_cond_init(&listener->news, NULL);
     ask_init(&ask, model, N_PROMPT, 150, 1, telling((np_sampling){.n = 2}));
     np_result right = run_well(engine, &ask.request);
-    assert_int_equal(np_submit(engine, &ask.request, listen, listener, &ticket, &err), NP_OK);
+    assert_int_equal(np_submit(engine, &ask.request, 1, listen, listener, &ticket, &err), NP_OK);
     assert_int_equal(np_wait(ticket, &result, &err), NP_OK);
     assert_int_equal(listener->n_finished, 1);
     assert_true(listener->n_calls >= 150);
@@ -416,7 +416,7 @@ static void cancelled_in_the_middle(void **state)
     ask_init(&ask, model, 5, 195, 1, telling((np_sampling){.n = 2}));
     ask_init(&next, model, 5, 20, 1, telling((np_sampling){0}));
     np_result right = run_well(engine, &next.request);
-    assert_int_equal(np_submit(engine, &ask.request, listen, listener, &ticket, &err), NP_OK);
+    assert_int_equal(np_submit(engine, &ask.request, 1, listen, listener, &ticket, &err), NP_OK);
     pthread_mutex_lock(&listener->lock);
     while (listener->n_tokens[0] < 10) pthread_cond_wait(&listener->news, &listener->lock);
     pthread_mutex_unlock(&listener->lock);

@@ -362,7 +362,7 @@ struct shown {
     size_t n, n_bytes[2 * N_NEW];
 };
 
-static void look(void *user, const np_result *result, size_t n_rows, int finished)
+static void look(void *user, size_t request, const np_result *result, size_t n_rows, int finished)
 {
     struct shown *shown = user;
     if (result->choices && shown->n < 2 * N_NEW)
@@ -382,8 +382,8 @@ static void no_character_is_cut_while_it_grows(void **state)
         world->ask.seed = seed;
         world->ask.sampling.stop = &stop;
         world->ask.sampling.n_stop = seed % 2;
-        assert_int_equal(np_submit(world->engine, &world->ask.request, look, &shown, &ticket, &err),
-                         NP_OK);
+        assert_int_equal(
+            np_submit(world->engine, &world->ask.request, 1, look, &shown, &ticket, &err), NP_OK);
         assert_int_equal(np_wait(ticket, &result, &err), NP_OK);
         const np_generated *choice = result.choices;
         assert_true(shown.n >= choice->n_tokens);
