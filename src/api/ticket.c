@@ -2,8 +2,8 @@
  * ticket.c - requests that are not waited for. A ticket is a caller of its own, whose jobs are the
  * works of all its requests.
  *
- * A request is told as finished as soon as its own works are; its memory then is the result's alone,
- * and cancelling what is left must not touch it: the lock stands between these two.
+ * A request is told as finished as soon as its own works are. Its memory then is the result's
+ * alone, and cancelling what is left must not touch it: the lock stands between these two.
  */
 #include "api/handles.h"
 
