@@ -6,9 +6,7 @@
  * means "not given".
  */
 #include "fields.h"
-#include "base/npy.h"
 
-#include <jansson.h>
 #include <math.h>
 
 enum kind {
@@ -38,7 +36,7 @@ struct field {
 static read_fn read_id, read_prompt, read_response, read_token_ids, read_candidates;
 
 #define AT(member) offsetof(struct asked, member)
-#define MAX_CELLS ((size_t)1 << 28)
+#define MAX_DEPTH 2048
 #define ROWS_MAX 1099511627776.0 /* 2^40: past every context */
 #define NO_EFFECT_NUMBER(name, low, high)                                \
     {                                                                    \
@@ -144,83 +142,34 @@ static const struct field table[] = {
 };
 #define N_FIELDS (sizeof table / sizeof table[0])
 
-static const char *type_name(const json_t *value)
-{
-    static const char *const names[] = {"an object",     "an array", "a text", "an integer",
-                                        "a real number", "true",     "false",  "null"};
-    return names[json_typeof(value)];
-}
-
-np_status field_wrong(const char *where, const char *must_be, const json_t *value, np_error *err)
-{
-    error_set(err, NP_EINPUT, where, NO_OFFSET, "must be %s", must_be);
-    if (json_is_integer(value))
-        return error_given(err, NP_EINPUT, "%lld", (long long)json_integer_value(value));
-    if (json_is_real(value)) return error_given(err, NP_EINPUT, "%.17g", json_real_value(value));
-    if (json_is_string(value))
-        return error_given(err, NP_EINPUT, "\"%.50s\"", json_string_value(value));
-    return error_given(err, NP_EINPUT, "%s", type_name(value));
-}
-
 /* ---- the fields that are not plain values ------------------------------------------------- */
-
-bool field_whole(const struct reading *reading, const json_t *value, int64_t *number)
-{
-    double real = json_real_value(value);
-    *number = json_integer_value(value);
-    if (json_is_integer(value)) return true;
-    if (!reading->ints_are_real || !json_is_real(value) || rint(real) != real || fabs(real) > 9e15)
-        return false;
-    *number = (int64_t)real;
-    return true;
-}
 
 static np_status read_id(struct reading *reading, const char *name, json_t *value, np_error *err)
 {
     struct question *question = reading->question;
-    if (field_whole(reading, value, &question->id_int)) {
+    if (value_whole(&reading->values, value, &question->id_int)) {
         char text[24];
         snprintf(text, sizeof text, "%lld", (long long)question->id_int);
-        question->id = arena_strndup(reading->arena, text, strlen(text));
+        question->id = arena_strndup(reading->values.arena, text, strlen(text));
     } else if (json_is_string(value) &&
                strlen(json_string_value(value)) == json_string_length(value)) {
         question->id_is_text = true;
-        question->id =
-            arena_strndup(reading->arena, json_string_value(value), json_string_length(value));
+        question->id = arena_strndup(reading->values.arena, json_string_value(value),
+                                     json_string_length(value));
     } else {
-        return field_wrong(name, "a text without NUL or an integer", value, err);
+        return value_wrong(name, "a text without NUL or an integer", value, err);
     }
     return question->id ? NP_OK : error_nomem(err, name, json_string_length(value));
-}
-
-/* row: -1 in a flat list. */
-static np_status one_id(struct reading *reading, const char *name, int64_t row, size_t column,
-                        json_t *value, int32_t *id, np_error *err)
-{
-    char where[96];
-    int64_t number;
-    if (field_whole(reading, value, &number) && number >= INT32_MIN && number <= INT32_MAX) {
-        *id = (int32_t)number;
-        return NP_OK;
-    }
-    if (row >= 0)
-        snprintf(where, sizeof where, "%s[%lld][%zu]", name, (long long)row, column);
-    else
-        snprintf(where, sizeof where, "%s[%zu]", name, column);
-    return field_wrong(where, "a token id (an integer below 2^31)", value, err);
 }
 
 np_status field_ids(struct reading *reading, const char *name, json_t *value, const int32_t **ids,
                     size_t *n_ids, np_error *err)
 {
-    if (!json_is_array(value)) return field_wrong(name, "a list of token ids", value, err);
-    size_t count = json_array_size(value);
-    int32_t *list = arena_push_array(reading->arena, count + 1, sizeof *list);
-    if (!list) return error_nomem(err, name, count * sizeof *list);
-    for (size_t i = 0; i < count; i++)
-        TRY(one_id(reading, name, -1, i, json_array_get(value, i), &list[i], err));
-    *ids = list;
-    *n_ids = count;
+    np_ids list;
+    if (!json_is_array(value)) return value_wrong(name, "a list of token ids", value, err);
+    TRY(value_ids(&reading->values, name, value, &list, err));
+    *ids = list.ids;
+    *n_ids = list.n;
     return NP_OK;
 }
 
@@ -236,9 +185,11 @@ static np_status read_token_ids(struct reading *reading, const char *name, json_
 static np_status read_text(struct reading *reading, const char *name, json_t *value,
                            const char **text, size_t *n_bytes, np_error *err)
 {
-    *n_bytes = json_string_length(value);
-    *text = arena_strndup(reading->arena, json_string_value(value), *n_bytes);
-    return *text ? NP_OK : error_nomem(err, name, *n_bytes);
+    np_string string;
+    TRY(value_string(&reading->values, name, value, &string, err));
+    *text = string.bytes;
+    *n_bytes = string.n_bytes;
+    return NP_OK;
 }
 
 static np_status read_prompt(struct reading *reading, const char *name, json_t *value,
@@ -247,7 +198,7 @@ static np_status read_prompt(struct reading *reading, const char *name, json_t *
     struct question *question = reading->question;
     if (json_is_array(value)) return read_token_ids(reading, name, value, err);
     if (!json_is_string(value))
-        return field_wrong(name, "a text or a list of token ids", value, err);
+        return value_wrong(name, "a text or a list of token ids", value, err);
     return read_text(reading, name, value, &question->text, &question->n_bytes, err);
 }
 
@@ -260,69 +211,22 @@ static np_status read_response(struct reading *reading, const char *name, json_t
         return field_ids(reading, name, value, &question->response_ids, &question->n_response, err);
     }
     if (!json_is_string(value))
-        return field_wrong(name, "a text or a list of token ids", value, err);
+        return value_wrong(name, "a text or a list of token ids", value, err);
     return read_text(reading, name, value, &question->response_text, &question->n_response_bytes,
                      err);
-}
-
-/* Rows may be of any length: the longest gives the width, the others are padded with -1. */
-static np_status read_nested(struct reading *reading, const char *name, json_t *value,
-                             np_error *err)
-{
-    struct question *question = reading->question;
-    size_t n_rows = json_array_size(value), width = 0;
-    char where[96];
-    for (size_t i = 0; i < n_rows; i++) {
-        json_t *row = json_array_get(value, i);
-        snprintf(where, sizeof where, "%s[%zu]", name, i);
-        if (!json_is_array(row))
-            return field_wrong(where, "a list of token ids, as the first row", row, err);
-        if (json_array_size(row) > width) width = json_array_size(row);
-    }
-    if (width == 0) return error_set(err, NP_EINPUT, name, NO_OFFSET, "all rows are empty");
-    size_t most = MAX_CELLS / width;
-    if (n_rows > most)
-        return error_set(err, NP_ELIMIT, name, NO_OFFSET,
-                         "%zu rows, padded to the longest of %zu ids, are more than %zu cells",
-                         n_rows, width, MAX_CELLS);
-    int32_t *list = arena_push_array(reading->arena, n_rows * width, sizeof *list);
-    if (!list) return error_nomem(err, name, n_rows * width * sizeof *list);
-    for (size_t i = 0; i < n_rows; i++) {
-        json_t *row = json_array_get(value, i);
-        size_t length = json_array_size(row);
-        for (size_t k = 0; k < width; k++) {
-            list[i * width + k] = -1;
-            if (k < length)
-                TRY(one_id(reading, name, (int64_t)i, k, json_array_get(row, k),
-                           &list[i * width + k], err));
-        }
-    }
-    question->candidate_ids = list;
-    question->n_candidates = width;
-    question->n_candidate_rows = n_rows;
-    return NP_OK;
 }
 
 static np_status read_candidates(struct reading *reading, const char *name, json_t *value,
                                  np_error *err)
 {
     struct question *question = reading->question;
+    struct candidates ids;
     question->candidates_name = name;
-    char *bytes;
-    size_t n_bytes;
-    if (json_is_string(value)) {
-        TRY(base64_decode(json_string_value(value), json_string_length(value), name, reading->arena,
-                          &bytes, &n_bytes, err));
-        return ids_from_npy(bytes, n_bytes, name, reading->arena, question, err);
-    }
-    if (!json_is_array(value))
-        return field_wrong(name, "a list of ids, a list of lists, or base64 of a .npy file", value,
-                           err);
-    if (json_array_size(value) == 0)
-        return error_set(err, NP_EINPUT, name, NO_OFFSET, "the list is empty");
-    if (json_is_array(json_array_get(value, 0))) return read_nested(reading, name, value, err);
-    question->n_candidate_rows = 0;
-    return field_ids(reading, name, value, &question->candidate_ids, &question->n_candidates, err);
+    TRY(value_candidates(&reading->values, name, value, &ids, err));
+    question->candidate_ids = ids.ids;
+    question->n_candidates = ids.n_candidates;
+    question->n_candidate_rows = ids.n_rows;
+    return NP_OK;
 }
 
 /* ---- plain values ------------------------------------------------------------------------- */
@@ -341,7 +245,7 @@ static np_status read_name(const struct field *field, json_t *value, int *to, np
         size_t at = strlen(must_be);
         snprintf(must_be + at, sizeof must_be - at, "%s \"%s\"", i ? "," : "", field->names[i]);
     }
-    return field_wrong(field->name, must_be, value, err);
+    return value_wrong(field->name, must_be, value, err);
 }
 
 static np_status read_number(const struct field *field, json_t *value, bool good, double *to,
@@ -355,7 +259,7 @@ static np_status read_number(const struct field *field, json_t *value, bool good
     }
     snprintf(must_be, sizeof must_be, "%s from %.15g to %.15g",
              field->kind == FIELD_INT ? "an integer" : "a number", field->low, field->high);
-    return field_wrong(field->name, must_be, value, err);
+    return value_wrong(field->name, must_be, value, err);
 }
 
 static np_status read_field(struct reading *reading, const struct field *field, json_t *value,
@@ -370,21 +274,22 @@ static np_status read_field(struct reading *reading, const struct field *field, 
     case FIELD_NAME: return read_name(field, value, to, err);
     case FIELD_FLAG:
         *(int *)to = json_is_true(value);
-        return is_bool ? NP_OK : field_wrong(field->name, "true or false", value, err);
+        return is_bool ? NP_OK : value_wrong(field->name, "true or false", value, err);
     case FIELD_CHOICE:
         *(int *)to = json_is_true(value) ? NP_YES : NP_NO;
-        return is_bool ? NP_OK : field_wrong(field->name, "true or false", value, err);
+        return is_bool ? NP_OK : value_wrong(field->name, "true or false", value, err);
     case FIELD_NO_EFFECT_FLAG:
-        return is_bool ? NP_OK : field_wrong(field->name, "true or false", value, err);
+        return is_bool ? NP_OK : value_wrong(field->name, "true or false", value, err);
     case FIELD_INT:
-        TRY(read_number(field, value, field_whole(reading, value, &integer), &number, err));
+        TRY(read_number(field, value, value_whole(&reading->values, value, &integer), &number,
+                        err));
         *(int64_t *)to = (int64_t)number;
         return NP_OK;
     case FIELD_ABOVE0:
         number = json_number_value(value);
         *(double *)to = number;
         if (json_is_number(value) && (float)number > 0 && isfinite((float)number)) return NP_OK;
-        return field_wrong(field->name, "a finite number above 0", value, err);
+        return value_wrong(field->name, "a finite number above 0", value, err);
     case FIELD_NUMBER: return read_number(field, value, json_is_number(value), to, err);
     case FIELD_NO_EFFECT_NUMBER:
         return read_number(field, value, json_is_number(value), &number, err);
@@ -443,7 +348,7 @@ static np_status read_object(struct reading *reading, json_t *object, np_error *
 {
     const char *key;
     json_t *value;
-    if (!json_is_object(object)) return field_wrong("request", "an object", object, err);
+    if (!json_is_object(object)) return value_wrong("request", "an object", object, err);
     /* The id first, so that an error of another field carries it. */
     value = json_object_get(object, "id");
     if (value && !json_is_null(value)) TRY(read_id(reading, "id", value, err));
@@ -463,21 +368,12 @@ static np_status read_object(struct reading *reading, json_t *object, np_error *
 np_status fields_read(struct question *question, unsigned command, const char *line, size_t n_bytes,
                       struct arena *arena)
 {
-    struct reading reading = {question, arena, command, false};
-    size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY;
-    json_error_t why;
+    struct reading reading = {.values.arena = arena, .question = question, .command = command};
     np_error *err = &question->error;
-    json_t *object = json_loadb(line, n_bytes, flags, &why);
-    /* An integer beyond 64 bits as a real number, so that the error can name its field. */
-    if (!object && json_error_code(&why) == json_error_numeric_overflow) {
-        reading.ints_are_real = true;
-        object = json_loadb(line, n_bytes, flags | JSON_DECODE_INT_AS_REAL, &why);
-    }
-    if (!object) {
-        char where[32];
-        snprintf(where, sizeof where, "line %zu", question->line);
-        return error_set(err, NP_EINPUT, where, why.position, "not valid JSON: %s", why.text);
-    }
+    json_t *object;
+    char where[32];
+    snprintf(where, sizeof where, "line %zu", question->line);
+    TRY(values_parse(&reading.values, line, n_bytes, where, MAX_DEPTH, &object, err));
     np_status status = read_object(&reading, object, err);
     json_decref(object);
     return status;

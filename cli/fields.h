@@ -6,21 +6,17 @@
 #define CLI_FIELDS_H
 
 #include "requests.h"
-
-#include <jansson.h>
+#include "server/values.h"
 
 struct reading {
+    struct values values;
     struct question *question;
-    struct arena *arena;
     unsigned command;
-    bool ints_are_real; /* an integer beyond 64 bits is in the line: all were read as double */
 };
 
 typedef np_status read_fn(struct reading *reading, const char *name, json_t *value, np_error *err);
 
-/* "must be ...", with the value as given. */
-np_status field_wrong(const char *where, const char *must_be, const json_t *value, np_error *err);
-bool field_whole(const struct reading *reading, const json_t *value, int64_t *number);
+/* A list alone: a text in its place is a text. */
 np_status field_ids(struct reading *reading, const char *name, json_t *value, const int32_t **ids,
                     size_t *n_ids, np_error *err);
 

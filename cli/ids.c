@@ -1,14 +1,13 @@
 /*
- * Lists of ids as people and programs write them: "1 2, 3", .npy and .npz files, base64 of .npy.
+ * Lists of ids as people and programs write them: "1 2, 3", .npy and .npz files.
  * Whether an id is in the vocabulary is checked later, with the model; here it only has to be a
  * 32-bit integer.
  */
 #include "requests.h"
 #include "source.h"
-#include "base/npy.h"
+#include "server/values.h"
 
 #define MAX_FILE_BYTES ((size_t)1 << 30)
-#define MAX_IDS ((size_t)1 << 28)
 
 static bool is_separator(char c)
 {
@@ -75,42 +74,16 @@ np_status ids_parse(const char *text, size_t n_bytes, const char *where, struct 
     return NP_OK;
 }
 
-np_status ids_from_npy(const char *bytes, size_t n_bytes, const char *where, struct arena *arena,
-                       struct question *question, np_error *err)
+static np_status ids_from_npy(const char *bytes, size_t n_bytes, const char *where,
+                              struct arena *arena, struct question *question, np_error *err)
 {
-    int64_t *values = NULL;
-    uint64_t shape[3];
-    int n_dims;
-    char path[80];
-    TRY(npy_parse_ints(bytes, n_bytes, MAX_IDS, where, &values, shape, &n_dims, err));
-    np_status status = NP_OK;
-    size_t n_rows = n_dims == 2 ? (size_t)shape[0] : 1, width = (size_t)shape[n_dims == 2];
-    if (n_dims > 2) {
-        status = error_set(err, NP_EINPUT, where, NO_OFFSET,
-                           "%d dimensions; [K] and [rows, K] are allowed", n_dims);
-        goto done;
-    }
-    int32_t *list = arena_push_array(arena, n_rows * width + 1, sizeof *list);
-    if (!list) {
-        status = error_nomem(err, "candidates", n_rows * width * sizeof *list);
-        goto done;
-    }
-    for (size_t i = 0; i < n_rows * width; i++) {
-        if (values[i] < INT32_MIN || values[i] > INT32_MAX) {
-            snprintf(path, sizeof path, "%s[%zu][%zu]", where, i / width, i % width);
-            status = error_set(err, NP_EINPUT, path, NO_OFFSET,
-                               "a token id is a whole number below 2^31");
-            error_given(err, status, "%lld", (long long)values[i]);
-            goto done;
-        }
-        list[i] = (int32_t)values[i];
-    }
-    question->candidate_ids = list;
-    question->n_candidates = width;
-    question->n_candidate_rows = n_dims == 2 ? n_rows : 0;
-done:
-    free(values);
-    return status;
+    struct values values = {.arena = arena};
+    struct candidates ids;
+    TRY(values_from_npy(&values, where, bytes, n_bytes, &ids, err));
+    question->candidate_ids = ids.ids;
+    question->n_candidates = ids.n_candidates;
+    question->n_candidate_rows = ids.n_rows;
+    return NP_OK;
 }
 
 static np_status ids_from_member(const char *bytes, size_t n_bytes, const char *path,
@@ -175,36 +148,4 @@ np_status ids_from_whole(const char *path, struct arena *arena, struct question 
                            : ids_from_npy(bytes, n_bytes, path, arena, question, err);
     free(bytes);
     return status;
-}
-
-static int base64_digit(char c)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *found = c ? strchr(digits, c) : NULL;
-    return found ? (int)(found - digits) : -1;
-}
-
-np_status base64_decode(const char *text, size_t n_bytes, const char *where, struct arena *arena,
-                        char **bytes, size_t *n_decoded, np_error *err)
-{
-    size_t n_digits = n_bytes, n_out = 0;
-    while (n_digits > 0 && n_bytes - n_digits < 2 && text[n_digits - 1] == '=') n_digits--;
-    if (n_bytes % 4 != 0)
-        return error_set(err, NP_EINPUT, where, (int64_t)n_bytes,
-                         "not base64: the length is no multiple of 4");
-    char *out = arena_push(arena, n_bytes / 4 * 3 + 1);
-    if (!out) return error_nomem(err, "base64", n_bytes);
-    uint32_t bits = 0;
-    for (size_t i = 0; i < n_digits; i++) {
-        int digit = base64_digit(text[i]);
-        if (digit < 0)
-            return error_set(err, NP_EINPUT, where, (int64_t)i,
-                             "not a character of the standard base64 alphabet");
-        bits = bits << 6 | (uint32_t)digit;
-        /* Digits 1, 2 and 3 of four complete a byte each. */
-        if (i % 4 != 0) out[n_out++] = (char)(bits >> (6 - 2 * (i % 4)));
-    }
-    *bytes = out;
-    *n_decoded = n_out;
-    return NP_OK;
 }

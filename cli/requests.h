@@ -66,9 +66,6 @@ np_status fields_read(struct question *question, unsigned command, const char *l
 /* ids.c: "1 2, 3"; where: the name for errors ("token_ids"). Arrays belong to the arena. */
 np_status ids_parse(const char *text, size_t n_bytes, const char *where, struct arena *arena,
                     const int32_t **ids, size_t *n_ids, np_error *err);
-/* The bytes of a .npy file as candidates: [K] or [rows, K]. */
-np_status ids_from_npy(const char *bytes, size_t n_bytes, const char *where, struct arena *arena,
-                       struct question *question, np_error *err);
 /* A file of ids: .npy, or the array `member` of a .npz. */
 np_status ids_from_file(const char *path, const char *member, struct arena *arena,
                         struct question *question, np_error *err);
@@ -80,8 +77,5 @@ np_status ids_from_whole(const char *path, struct arena *arena, struct question 
  * (compressed), NP_EINPUT (it is not there). */
 np_status archive_member(const char *bytes, size_t n_bytes, const char *where, const char *name,
                          const char **data, size_t *n_data, np_error *err);
-/* Standard base64; the error names the byte. */
-np_status base64_decode(const char *text, size_t n_bytes, const char *where, struct arena *arena,
-                        char **bytes, size_t *n_decoded, np_error *err);
 
 #endif

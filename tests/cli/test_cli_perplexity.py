@@ -177,7 +177,7 @@ def test_the_table(files):
     assert all(len(line) <= 80 for line in lines)
     assert lines[0].split() == ["file", "tokens", "bytes", "total", "perplexity", "bits/byte"]
     assert lines[1].split()[0].endswith("0.txt") and lines[3].split()[3:] == ["0.0000", "-", "-"]
-    assert lines[4].startswith("a-name-that-is-much") and lines[5].startswith("all ")
+    assert lines[4].startswith("…-for-its-column.txt ") and lines[5].startswith("all ")
     assert re.search(r"window +64 rows, stride 16\n", text)
     assert re.search(r"conditioning +none\n", text)
     one = nepit("perplexity", paths[0]).text
@@ -208,7 +208,8 @@ def test_a_bad_file_harms_no_other(files, tmp_path):
     assert lines[4]["n_files"] == 2 and lines[4]["total"] == lines[0]["total"] + lines[3]["total"]
     done = nepit("perplexity", first, missing, last, status=1)
     assert done.error == f"nepit: {missing}: No such file or directory\n"
-    assert [line.split()[0][-5:] for line in done.text.splitlines()[1:4]] == ["0.txt", "1.txt", "all"]
+    names = [line.split()[0][-5:] for line in done.text.splitlines()[1:4]]
+    assert names == ["0.txt", "1.txt", "all"]
 
 
 def test_bytes_that_are_not_utf8(files):
