@@ -175,7 +175,7 @@ def test_to_the_end_of_the_context():
     got = one("--ids", ids(range(30)), "--context", 40, "--max-tokens", -1, "--ignore-eos")
     assert got["n_generated"] == 10 and got["finish_reason"] == "length"
     error = nepit("generate", "--ids", ids(range(30)), "--context", 40, status=1).error
-    assert "at most 10 can follow: 128 (max_tokens)" in error
+    assert "at most 10 can follow: 128 (--max-tokens)" in error
     assert one(TEXT, "--ignore-eos")["n_generated"] == 128
 
 
@@ -462,7 +462,7 @@ def test_wrong_use(arguments, why):
 
 
 def test_errors_of_the_request_name_its_field():
-    assert "(stop_token_ids[0])" in refused("generate", TEXT, "--stop-token-ids", 999, status=1)
+    assert "(--stop-token-ids[0])" in refused("generate", TEXT, "--stop-token-ids", 999, status=1)
     assert "(token_ids)" in refused("generate", "--ids", "", status=1)
 
 
