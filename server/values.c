@@ -34,8 +34,8 @@ static size_t too_deep(const char *bytes, size_t n_bytes, int max_depth)
             in_string = !in_string;
         else if (!in_string && (c == '[' || c == '{') && ++depth > max_depth)
             return at;
-        else if (!in_string && (c == ']' || c == '}'))
-            depth--;
+        else if (!in_string && (c == ']' || c == '}') && --depth < 0)
+            return n_bytes; /* no JSON */
     }
     return n_bytes;
 }
