@@ -188,6 +188,40 @@ NP_API np_status np_detokenize(const np_model *model, const int32_t *token_ids, 
 /* Frees what np_detokenize gave; NULL is allowed. */
 NP_API void np_free(void *memory);
 
+typedef struct np_string {
+    const char *bytes;
+    size_t n_bytes;
+} np_string;
+
+/* What the tokenizer calls its tokens, its class and its chat template; NULL: there is none. The
+ * texts belong to the model. */
+typedef struct np_tokenizer_info {
+    const char *bos_token, *eos_token, *pad_token, *unk_token, *tokenizer_class, *chat_template;
+} np_tokenizer_info;
+NP_API np_tokenizer_info np_model_tokenizer(const np_model *model);
+
+/* A chat, to become a text and its ids as transformers' apply_chat_template makes them. */
+typedef struct np_chat {
+    np_string messages;      /* JSON: [{"role": "user", "content": "..."}, ...] */
+    np_string variables;     /* JSON: {"tools": [...], ...}, what else the template asks for */
+    np_string chat_template; /* Jinja; bytes NULL: the model's own */
+    int add_generation_prompt, continue_final_message; /* not both */
+    np_choice add_special;   /* NP_YES: the tokenizer's BOS and EOS too; never a second BOS */
+    np_choice parse_special; /* in contents and variables: NP_YES; else they are plain text */
+} np_chat;
+typedef struct np_chat_text {
+    char *text;                                 /* [n_bytes], one zero byte behind */
+    size_t n_bytes, content_begin, content_end; /* of the last message's content in the text */
+    np_tokens tokens;
+} np_chat_text;
+
+/* Renders and encodes a chat; out is freed by np_chat_text_free. Errors: NP_EINPUT (messages; what
+ * the template says, or cannot do with them, with its line), NP_EUNSUPPORTED (no tokenizer, no
+ * template, or a part of it, by name and line), NP_ELIMIT (64 MiB of text, ...), NP_ENOMEM. */
+NP_API np_status np_chat_render(const np_model *model, const np_chat *chat, np_chat_text *out,
+                                np_error *err);
+NP_API void np_chat_text_free(np_chat_text *text);
+
 /* ---- engine -----------------------------------------------------------------------------------
  * */
 
@@ -279,10 +313,6 @@ typedef struct np_ids {
     const int32_t *ids;
     size_t n;
 } np_ids;
-typedef struct np_string {
-    const char *bytes;
-    size_t n_bytes;
-} np_string;
 typedef struct np_bias {
     int32_t id;
     float bias;

@@ -9,15 +9,14 @@ np_status need_pointer(const void *pointer, const char *where, np_error *err)
     return error_set(err, NP_EINPUT, where, NO_OFFSET, "this pointer must not be NULL");
 }
 
-static np_status need_tokenizer(const np_model *model, np_error *err)
+np_status need_tokenizer(const np_model *model, np_error *err)
 {
     if (model->tokenizer) return NP_OK;
     return error_set(err, NP_EUNSUPPORTED, model->path, NO_OFFSET,
                      "the model has no tokenizer: give token ids instead of text");
 }
 
-/* What the caller's enums may hold. */
-static np_status check_choice(const char *where, int given, int highest, np_error *err)
+np_status check_choice(const char *where, int given, int highest, np_error *err)
 {
     if (given >= 0 && given <= highest) return NP_OK;
     error_set(err, NP_EINPUT, where, NO_OFFSET, "must be 0 to %d", highest);
@@ -58,6 +57,25 @@ np_status encode_request(const np_model *model, const np_request *request, struc
     return NP_OK;
 }
 
+np_status encoding_tokens(const struct encoding *encoding, np_tokens *out, np_error *err)
+{
+    size_t n = encoding->n_tokens;
+    out->token_ids = mem_alloc(n ? n : 1, sizeof(int32_t));
+    out->begin = mem_alloc(n ? n : 1, sizeof(size_t));
+    out->end = mem_alloc(n ? n : 1, sizeof(size_t));
+    if (!out->token_ids || !out->begin || !out->end) {
+        np_tokens_free(out);
+        return error_nomem(err, "token ids", n * sizeof(size_t));
+    }
+    out->n_tokens = n;
+    for (size_t i = 0; i < n; i++) {
+        out->token_ids[i] = encoding->tokens[i].id;
+        out->begin[i] = encoding->tokens[i].begin;
+        out->end[i] = encoding->tokens[i].end;
+    }
+    return NP_OK;
+}
+
 np_status np_tokenize(const np_model *model, const char *text, size_t n_bytes,
                       np_choice add_special, np_choice parse_special, np_tokens *out, np_error *err)
 {
@@ -72,22 +90,7 @@ np_status np_tokenize(const np_model *model, const char *text, size_t n_bytes,
     if (n_bytes) TRY(need_pointer(text, "text", err));
     if (err) memset(err, 0, sizeof *err);
     TRY(encode_request(model, &request, &encoding, err));
-    size_t n = encoding.n_tokens;
-    out->token_ids = mem_alloc(n ? n : 1, sizeof(int32_t));
-    out->begin = mem_alloc(n ? n : 1, sizeof(size_t));
-    out->end = mem_alloc(n ? n : 1, sizeof(size_t));
-    np_status status = NP_OK;
-    if (!out->token_ids || !out->begin || !out->end) {
-        np_tokens_free(out);
-        status = error_nomem(err, "token ids", n * sizeof(size_t));
-    } else {
-        out->n_tokens = n;
-        for (size_t i = 0; i < n; i++) {
-            out->token_ids[i] = encoding.tokens[i].id;
-            out->begin[i] = encoding.tokens[i].begin;
-            out->end[i] = encoding.tokens[i].end;
-        }
-    }
+    np_status status = encoding_tokens(&encoding, out, err);
     encoding_free(&encoding);
     return status;
 }

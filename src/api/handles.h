@@ -8,6 +8,7 @@
 #include "api/watch.h"
 #include "engine/engine.h"
 #include "engine/tree.h"
+#include "text/template.h"
 #include "text/tokenizer.h"
 
 #define MAX_CHOICES 128
@@ -22,6 +23,8 @@ struct np_model {
     char *path, *name, *container;
     char weight_types[256];
     bool has_chat_template;
+    struct template *templates[TOKENIZER_TEMPLATES]; /* compiled; NULL: none, or an error */
+    np_error template_errors[TOKENIZER_TEMPLATES];
     struct arena arena;
 };
 
@@ -32,6 +35,16 @@ struct np_engine {
 
 /* A pointer that the caller must give: NP_EINPUT, with its name, where it is NULL. */
 np_status need_pointer(const void *pointer, const char *where, np_error *err);
+
+np_status need_tokenizer(const np_model *model, np_error *err);
+/* What a caller's enum may hold: 0 to `highest`. */
+np_status check_choice(const char *where, int given, int highest, np_error *err);
+/* An encoding as the caller's arrays. */
+np_status encoding_tokens(const struct encoding *encoding, np_tokens *out, np_error *err);
+
+/* chat.c: the chat templates of a model, once its tokenizer is there. */
+np_status chat_open(np_model *model, np_error *err);
+void chat_close(np_model *model);
 
 /* Encodes text as ids with the request's choices; NP_EUNSUPPORTED without a tokenizer. */
 np_status encode_request(const np_model *model, const np_request *request, struct encoding *out,

@@ -95,6 +95,7 @@ static np_status load(np_model *model, const struct modelfile *file,
         options->n_threads && options->n_threads < cpu_count() ? options->n_threads : cpu_count();
     TRY(model_configure(file, &config, err));
     TRY(tokenizer_open(file, &model->tokenizer, err));
+    TRY(chat_open(model, err));
     TRY(check_vocabulary(model, &config, err));
     enum profile profile = profile_of(options->profile);
     uint64_t weights;
@@ -168,6 +169,7 @@ void np_model_close(np_model *model)
 {
     if (!model) return;
     model_free(model->model);
+    chat_close(model);
     tokenizer_close(model->tokenizer);
     arena_free(&model->arena);
     mem_free(model);

@@ -60,14 +60,24 @@ static size_t lower_bound(const struct added_set *set, size_t low, size_t high, 
     return low;
 }
 
-static const struct added_token *longest_at(const struct added_set *set, const char *text, size_t n,
+/* Whether none of n bytes is literal. */
+static bool is_free(const unsigned char *literal, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (literal[i]) return false;
+    return true;
+}
+
+static const struct added_token *longest_at(const struct added_set *set, const char *text,
+                                            const unsigned char *literal, size_t n,
                                             bool parse_special)
 {
     const struct added_token *best = NULL;
     size_t low = set->first[(unsigned char)text[0]], high = set->first[(unsigned char)text[0] + 1];
     for (size_t depth = 1; low < high; depth++) {
         const struct added_token *token = &set->tokens[low];
-        if (token->n_bytes == depth && (parse_special || !token->special)) best = token;
+        bool here = token->n_bytes == depth && (parse_special || !token->special);
+        if (here && (!token->special || !literal || is_free(literal, depth))) best = token;
         if (depth == n) break;
         unsigned b = (unsigned char)text[depth];
         low = lower_bound(set, low, high, depth, b);
@@ -84,10 +94,12 @@ static bool is_alone(const char *text, size_t n, size_t begin, size_t end)
 }
 
 /* The token that a search finds at `at`, or how far it steps on. */
-static const struct added_token *token_at(const struct added_set *set, const char *text, size_t n,
-                                          size_t at, bool parse_special, size_t *step)
+static const struct added_token *token_at(const struct added_set *set, const char *text,
+                                          const unsigned char *literal, size_t n, size_t at,
+                                          bool parse_special, size_t *step)
 {
-    const struct added_token *token = longest_at(set, text + at, n - at, parse_special);
+    const struct added_token *token =
+        longest_at(set, text + at, literal ? literal + at : NULL, n - at, parse_special);
     bool taken = token && (!token->single_word || is_alone(text, n, at, at + token->n_bytes));
     *step = token ? token->n_bytes : 1;
     return taken ? token : NULL;
@@ -112,11 +124,12 @@ static size_t behind_space(const char *text, size_t n, size_t at)
     return at;
 }
 
-const struct added_token *added_find(const struct added_set *set, const char *text, size_t n,
-                                     size_t from, bool parse_special, size_t *begin, size_t *end)
+const struct added_token *added_find(const struct added_set *set, const char *text,
+                                     const unsigned char *literal, size_t n, size_t from,
+                                     bool parse_special, size_t *begin, size_t *end)
 {
     for (size_t at = from, step; set->n_tokens && at < n; at += step) {
-        const struct added_token *token = token_at(set, text, n, at, parse_special, &step);
+        const struct added_token *token = token_at(set, text, literal, n, at, parse_special, &step);
         if (!token) continue;
         *begin = token->lstrip ? before_space(text, from, at) : at;
         *end = at + token->n_bytes;
@@ -136,7 +149,7 @@ size_t added_settled(const struct added_set *set, const char *text, size_t n, bo
     *horizon = n;
     if (!set->n_tokens) return 0;
     for (; n - at >= set->max_bytes + MAX_CHAR_BYTES; at += step) {
-        const struct added_token *token = token_at(set, text, n, at, parse_special, &step);
+        const struct added_token *token = token_at(set, text, NULL, n, at, parse_special, &step);
         if (!token) continue;
         if (token->rstrip) step = behind_space(text, n, at + step) - at;
         if (n - at < step + MAX_CHAR_BYTES) break;
@@ -156,7 +169,7 @@ bool added_restarts(const struct added_set *set, const char *text, size_t n, siz
     /* A token that is not alone is stepped over as a whole. */
     for (size_t back = 1; back < set->max_bytes && back <= at; back++) {
         const struct added_token *token =
-            longest_at(set, text + at - back, n - at + back, parse_special);
+            longest_at(set, text + at - back, NULL, n - at + back, parse_special);
         if (token && token->n_bytes > back) return false;
     }
     return true;

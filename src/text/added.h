@@ -32,9 +32,12 @@ struct added_set {
 /* Sorts the tokens, drops repetitions of a text. */
 void added_seal(struct added_set *set);
 
-/* The first match at or behind `from` in text[0..n). What stands before *begin is ordinary text. */
-const struct added_token *added_find(const struct added_set *set, const char *text, size_t n,
-                                     size_t from, bool parse_special, size_t *begin, size_t *end);
+/* The first match at or behind `from` in text[0..n). What stands before *begin is ordinary text.
+ * literal: NULL, or [n] bytes, not 0 where no special token may stand: neither whole nor in part.
+ */
+const struct added_token *added_find(const struct added_set *set, const char *text,
+                                     const unsigned char *literal, size_t n, size_t from,
+                                     bool parse_special, size_t *begin, size_t *end);
 
 /* Where a search that starts at 0 stands whatever follows text[0..n): returns the end of the last
  * token that is certain (0: there is none); behind it no token, with the space that it takes,

@@ -55,6 +55,7 @@ struct recipe {
     int32_t before[RECIPE_MAX_EDGE],
         after[RECIPE_MAX_EDGE]; /* what add_special puts around a text */
     size_t n_before, n_after;
+    struct text_view templates[TOKENIZER_TEMPLATES], named[TOKENIZER_NAMES]; /* bytes NULL: none */
 };
 
 /* A known splitting rule, by the names that GGUF has for it. */

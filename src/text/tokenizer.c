@@ -126,6 +126,33 @@ static np_status build_added(struct tokenizer *tokenizer, const struct recipe *r
     return NP_OK;
 }
 
+static np_status copy_view(struct arena *arena, struct text_view from, const char **out,
+                           np_error *err)
+{
+    *out = NULL;
+    if (!from.bytes) return NP_OK;
+    *out = arena_strndup(arena, from.bytes, from.n_bytes);
+    return *out ? NP_OK : error_nomem(err, "the tokenizer", from.n_bytes);
+}
+
+static np_status copy_names(struct tokenizer *tokenizer, const struct recipe *recipe, np_error *err)
+{
+    const int32_t ids[] = {[TOKENIZER_BOS] = recipe->bos, [TOKENIZER_EOS] = recipe->eos};
+    for (size_t i = 0; i < TOKENIZER_TEMPLATES; i++) {
+        tokenizer->templates[i].n_bytes = recipe->templates[i].n_bytes;
+        TRY(copy_view(&tokenizer->arena, recipe->templates[i], &tokenizer->templates[i].bytes,
+                      err));
+    }
+    for (size_t i = 0; i < TOKENIZER_NAMES; i++) {
+        struct text_view view = recipe->named[i];
+        bool known = i < sizeof ids / sizeof *ids && ids[i] >= 0;
+        if (!view.bytes && known)
+            view = (struct text_view){recipe->tokens[ids[i]].text, recipe->tokens[ids[i]].n_bytes};
+        TRY(copy_view(&tokenizer->arena, view, &tokenizer->names[i], err));
+    }
+    return NP_OK;
+}
+
 np_status tokenizer_build(const struct recipe *recipe, struct tokenizer **out, np_error *err)
 {
     *out = NULL;
@@ -142,7 +169,8 @@ np_status tokenizer_build(const struct recipe *recipe, struct tokenizer **out, n
     memcpy(tokenizer->after, recipe->after, sizeof recipe->after);
     snprintf(tokenizer->describe, sizeof tokenizer->describe, "byte-level BPE, splitting rule %s",
              recipe->rule);
-    np_status status = copy_tokens(tokenizer, recipe, err);
+    np_status status = copy_names(tokenizer, recipe, err);
+    if (!status) status = copy_tokens(tokenizer, recipe, err);
     if (!status) status = build_bpe(tokenizer, recipe, err);
     if (!status) status = build_added(tokenizer, recipe, false, &tokenizer->added, err);
     if (!status) status = build_added(tokenizer, recipe, true, &tokenizer->normalized, err);
@@ -201,6 +229,7 @@ struct encoder {
     struct seen_piece *seen; /* [n_seen], a power of two */
     size_t n_seen;
     /* the part at hand */
+    const unsigned char *literal; /* [of the text] where no special token may stand; NULL */
     const char *part;
     size_t inserted;       /* bytes at its start that are not of the text */
     size_t origin;         /* of its first other byte, in the text or in `nfc` */
@@ -287,6 +316,20 @@ static np_status encode_plain(struct encoder *encoder, const char *text, size_t 
     return status;
 }
 
+/* What is literal of the part at hand, n bytes, in a copy. */
+static np_status literal_part(struct encoder *encoder, size_t begin, size_t n, unsigned char **out,
+                              np_error *err)
+{
+    if (!encoder->literal || !encoder->tokenizer->normalized.n_tokens) return NP_OK;
+    *out = mem_alloc(n, 1);
+    if (!*out) return error_nomem(err, "a text", n);
+    encoder->inserted = 0;
+    encoder->origin = encoder->nfc ? 0 : begin;
+    for (size_t i = 0; i < n; i++) (*out)[i] = encoder->literal[origin_of(encoder, i)];
+    encoder->nfc_run = 0;
+    return NP_OK;
+}
+
 /* Text without added tokens that are looked for as given: [begin, end) of the whole text. */
 static np_status encode_part(struct encoder *encoder, const char *text, size_t begin, size_t end,
                              bool parse_special, np_error *err)
@@ -294,15 +337,16 @@ static np_status encode_part(struct encoder *encoder, const char *text, size_t b
     const struct tokenizer *tokenizer = encoder->tokenizer;
     struct nfc nfc = {0};
     if (tokenizer->nfc) TRY(nfc_normalise(text + begin, end - begin, &nfc, err));
+    unsigned char *literal = NULL;
     const char *bytes = nfc.bytes ? nfc.bytes : text + begin;
     size_t n = nfc.bytes ? nfc.n_bytes : end - begin, base = nfc.bytes ? 0 : begin;
     encoder->nfc = nfc.bytes ? &nfc : NULL;
     encoder->nfc_base = begin;
     encoder->nfc_run = 0;
-    np_status status = NP_OK;
+    np_status status = literal_part(encoder, begin, n, &literal, err);
     for (size_t at = 0, from, to; at < n && !status; at = to) {
         const struct added_token *token =
-            added_find(&tokenizer->normalized, bytes, n, at, parse_special, &from, &to);
+            added_find(&tokenizer->normalized, bytes, literal, n, at, parse_special, &from, &to);
         if (!token) from = to = n;
         encoder->origin = base + at;
         status = encode_plain(encoder, bytes + at, from - at, err);
@@ -314,6 +358,7 @@ static np_status encode_part(struct encoder *encoder, const char *text, size_t b
     }
     encoder->nfc = NULL;
     nfc_free(&nfc);
+    mem_free(literal);
     return status;
 }
 
@@ -321,8 +366,8 @@ static np_status encode_text(struct encoder *encoder, const char *text, size_t n
                              bool parse_special, np_error *err)
 {
     for (size_t at = 0, begin, end; at < n; at = end) {
-        const struct added_token *token =
-            added_find(&encoder->tokenizer->added, text, n, at, parse_special, &begin, &end);
+        const struct added_token *token = added_find(
+            &encoder->tokenizer->added, text, encoder->literal, n, at, parse_special, &begin, &end);
         if (!token) begin = end = n;
         TRY(encode_part(encoder, text, at, begin, parse_special, err));
         if (token) TRY(push_token(encoder, token->id, begin, end, err));
@@ -334,7 +379,15 @@ np_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, 
                            bool add_special, bool parse_special, struct encoding *out,
                            np_error *err)
 {
-    struct encoder encoder = {.tokenizer = tokenizer, .out = out};
+    return tokenizer_encode_parts(tokenizer, text, NULL, n_bytes, add_special, parse_special, out,
+                                  err);
+}
+
+np_status tokenizer_encode_parts(const struct tokenizer *tokenizer, const char *text,
+                                 const unsigned char *literal, size_t n_bytes, bool add_special,
+                                 bool parse_special, struct encoding *out, np_error *err)
+{
+    struct encoder encoder = {.tokenizer = tokenizer, .out = out, .literal = literal};
     *out = (struct encoding){0};
     if (n_bytes > TOKENIZER_MAX_TEXT_BYTES)
         return error_set(err, NP_ELIMIT, "text", NO_OFFSET,
@@ -409,4 +462,19 @@ bool tokenizer_adds_eos(const struct tokenizer *tokenizer)
 const char *tokenizer_describe(const struct tokenizer *tokenizer)
 {
     return tokenizer->describe;
+}
+
+const char *const tokenizer_names[TOKENIZER_NAMES] = {"bos_token",  "eos_token",      "unk_token",
+                                                      "pad_token",  "sep_token",      "cls_token",
+                                                      "mask_token", "tokenizer_class"};
+
+const char *tokenizer_template(const struct tokenizer *tokenizer, enum tokenizer_template which,
+                               size_t *n_bytes)
+{
+    *n_bytes = tokenizer->templates[which].n_bytes;
+    return tokenizer->templates[which].bytes;
+}
+const char *tokenizer_named(const struct tokenizer *tokenizer, enum tokenizer_name which)
+{
+    return tokenizer->names[which];
 }

@@ -41,6 +41,14 @@ np_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, 
                            bool add_special, bool parse_special, struct encoding *out,
                            np_error *err);
 
+/* The same for a text that has parts of two kinds: where literal[i] is not 0, byte i is plain text,
+ * and no special token that covers it is found. All else is as if the text had one kind; so a text
+ * whose literal parts hold no special token has the ids that tokenizer_encode gives. literal:
+ * [n_bytes], or NULL. */
+np_status tokenizer_encode_parts(const struct tokenizer *tokenizer, const char *text,
+                                 const unsigned char *literal, size_t n_bytes, bool add_special,
+                                 bool parse_special, struct encoding *out, np_error *err);
+
 /* For texts that come in pieces. *n_settled is the last known place where text[0..n_bytes) may be
  * cut whatever follows, 0 where there is none: the tokens of `text + anything` are, without BOS and
  * EOS, those of text[0..n_bytes) that end there or before, and then those of the rest encoded by
@@ -63,5 +71,25 @@ bool tokenizer_adds_bos(const struct tokenizer *tokenizer);
 bool tokenizer_adds_eos(const struct tokenizer *tokenizer);
 const char *tokenizer_describe(
     const struct tokenizer *tokenizer); /* "byte-level BPE, splitting rule smollm" */
+
+/* Chat templates of the file: the usual one, and the one for when tools are given. */
+enum tokenizer_template { TOKENIZER_TEMPLATE, TOKENIZER_TEMPLATE_TOOLS, TOKENIZER_TEMPLATES };
+/* Texts that a tokenizer has a name for; a template may ask for them. */
+enum tokenizer_name {
+    TOKENIZER_BOS,
+    TOKENIZER_EOS,
+    TOKENIZER_UNK,
+    TOKENIZER_PAD,
+    TOKENIZER_SEP,
+    TOKENIZER_CLS,
+    TOKENIZER_MASK,
+    TOKENIZER_CLASS, /* "GPT2Tokenizer", of tokenizer_config.json */
+    TOKENIZER_NAMES
+};
+extern const char *const tokenizer_names[TOKENIZER_NAMES]; /* "bos_token", ... */
+/* Zero-terminated; NULL: the file has none. */
+const char *tokenizer_template(const struct tokenizer *tokenizer, enum tokenizer_template which,
+                               size_t *n_bytes);
+const char *tokenizer_named(const struct tokenizer *tokenizer, enum tokenizer_name which);
 
 #endif

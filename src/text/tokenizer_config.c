@@ -134,6 +134,38 @@ static int32_t named_token(const struct recipe *recipe, const struct folder_file
                : -1;
 }
 
+/* The texts of named tokens, and the class; as they stand there, known tokens or not. */
+static void read_names(struct recipe *recipe, const struct folder_files *files)
+{
+    for (int i = 0; i < TOKENIZER_NAMES; i++) {
+        const json_t *name = json_object_get(files->config, tokenizer_names[i]);
+        if (!name || json_is_null(name)) name = json_object_get(files->map, tokenizer_names[i]);
+        if (json_is_object(name)) name = json_object_get(name, "content");
+        if (json_is_string(name))
+            recipe->named[i] =
+                (struct text_view){json_string_value(name), json_string_length(name)};
+    }
+}
+
+/* chat_template: a text, or a list of them with names. One that has a file of its own is read. */
+static void read_templates(struct recipe *recipe, const struct folder_files *files)
+{
+    static const char *const names[TOKENIZER_TEMPLATES] = {"default", "tool_use"};
+    const json_t *given = json_object_get(files->config, "chat_template");
+    if (recipe->templates[TOKENIZER_TEMPLATE].bytes) return;
+    if (json_is_string(given))
+        recipe->templates[TOKENIZER_TEMPLATE] =
+            (struct text_view){json_string_value(given), json_string_length(given)};
+    for (size_t i = 0; i < json_array_size(given); i++) {
+        const json_t *one = json_array_get(given, i), *text = json_object_get(one, "template");
+        const char *name = json_string_value(json_object_get(one, "name"));
+        for (int k = 0; k < TOKENIZER_TEMPLATES && name && json_is_string(text); k++)
+            if (!strcmp(name, names[k]))
+                recipe->templates[k] =
+                    (struct text_view){json_string_value(text), json_string_length(text)};
+    }
+}
+
 static void mark_special(struct recipe *recipe, int32_t id)
 {
     if (id >= 0 && !(recipe->tokens[id].flags & TOKEN_ADDED))
@@ -182,5 +214,7 @@ np_status recipe_read_config(struct recipe *recipe, const struct folder_files *f
     mark_special(recipe, eos);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         mark_special(recipe, named_token(recipe, files, names[i]));
+    read_names(recipe, files);
+    read_templates(recipe, files);
     return read_edges(recipe, files, err);
 }

@@ -1,6 +1,7 @@
 /*
  * tokenizer_folder.c - a recipe from the files beside a model's weights.
  *
+ *   chat_template.jinja                         wins over the one in tokenizer_config.json
  *   tokenizer.json                              everything (tokenizer_json.c)
  *   vocab.json + merges.txt                     GPT-2's and Qwen2's own files, where there is no
  * tokenizer.json; encoder.json + vocab.bpe                    the rule follows from
@@ -147,5 +148,9 @@ np_status recipe_from_folder(struct recipe *recipe, const char *folder, const ch
     }
     if (!*found) TRY(read_pair(recipe, folder, &files, "vocab.json", "merges.txt", found, err));
     if (!*found) TRY(read_pair(recipe, folder, &files, "encoder.json", "vocab.bpe", found, err));
+    char *text;
+    struct text_view *view = &recipe->templates[TOKENIZER_TEMPLATE];
+    TRY(load_text(recipe, folder, "chat_template.jinja", &text, &view->n_bytes, err));
+    view->bytes = text;
     return *found ? recipe_read_config(recipe, &files, err) : NP_OK;
 }

@@ -91,6 +91,28 @@ static np_status read_edges(struct recipe *recipe, const struct modelfile *file,
     return NP_OK;
 }
 
+/* Names and templates are no reason to refuse a file: what is not there, or odd, is left out. */
+static void read_chat(struct recipe *recipe, const struct modelfile *file)
+{
+    static const char *const templates[TOKENIZER_TEMPLATES] = {"tokenizer.chat_template",
+                                                               "tokenizer.chat_template.tool_use"};
+    static const char *const ids[TOKENIZER_NAMES] = {
+        KEY("bos_token_id"),     KEY("eos_token_id"),       KEY("unknown_token_id"),
+        KEY("padding_token_id"), KEY("seperator_token_id"), KEY("cls_token_id"),
+        KEY("mask_token_id")};
+    for (int i = 0; i < TOKENIZER_TEMPLATES; i++) {
+        const struct setting *text = modelfile_get(file, templates[i]);
+        if (text && text->type == SETTING_STRING) recipe->templates[i] = text->text;
+    }
+    for (int i = 0; i < TOKENIZER_NAMES; i++) {
+        const struct setting *id = ids[i] ? modelfile_get(file, ids[i]) : NULL;
+        if (!id || id->type != SETTING_INT || id->integer < 0 || id->integer >= recipe->n_vocab)
+            continue;
+        const struct recipe_token *token = &recipe->tokens[id->integer];
+        recipe->named[i] = (struct text_view){token->text, token->n_bytes};
+    }
+}
+
 np_status recipe_from_gguf(struct recipe *recipe, const struct modelfile *file, bool *found,
                            np_error *err)
 {
@@ -127,6 +149,7 @@ np_status recipe_from_gguf(struct recipe *recipe, const struct modelfile *file, 
     for (uint64_t i = 0; i < merges->n_elements; i++)
         TRY(recipe_add_merge(recipe, merges->texts[i].bytes, merges->texts[i].n_bytes, err));
     TRY(read_edges(recipe, file, rule->adds_bos, err));
+    read_chat(recipe, file);
     *found = true;
     return NP_OK;
 }

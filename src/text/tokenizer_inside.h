@@ -20,6 +20,8 @@ struct tokenizer {
     int32_t before[RECIPE_MAX_EDGE], after[RECIPE_MAX_EDGE];
     size_t n_before, n_after;
     char describe[128];
+    struct text_view templates[TOKENIZER_TEMPLATES]; /* bytes NULL: none */
+    const char *names[TOKENIZER_NAMES];
 };
 
 #endif
