@@ -66,6 +66,7 @@ int command_gather(struct cli *cli);
 int command_generate(struct cli *cli);
 int command_info(struct cli *cli);
 int command_perplexity(struct cli *cli);
+int command_serve(struct cli *cli);
 
 /* ---- complain.c: "nepit: what: why (where)" on one line of standard error ----------------- */
 

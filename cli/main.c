@@ -30,6 +30,10 @@ static const struct command commands[] = {
     {"perplexity", "perplexity of long documents, by windows and strides",
      "perplexity FILE... --window W --stride S",
      "nepit perplexity README.md --window 512 --stride 256", FOR_PERPLEXITY, command_perplexity},
+#if NEPIT_SERVER
+    {"serve", "an HTTP server for trainers, harnesses and OpenAI clients",
+     "serve -m MODEL --port N", "nepit serve --port 8000", FOR_SERVE, command_serve},
+#endif
     {"info", "what the model file holds, memory, instruction set", "info", "nepit info", FOR_INFO,
      command_info},
 };

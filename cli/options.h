@@ -21,10 +21,12 @@ enum {
     FOR_INFO = 16,
     FOR_PERPLEXITY = 32,
     FOR_GENERATE = 64,
+    FOR_SERVE = 128,
     FOR_ROWS = FOR_SCORE | FOR_NEXT | FOR_GATHER,
     FOR_TEXT = FOR_TOKENIZE | FOR_ROWS | FOR_GENERATE,
     FOR_SPECIAL = FOR_TEXT | FOR_PERPLEXITY,
-    FOR_ALL = FOR_TEXT | FOR_INFO | FOR_PERPLEXITY
+    FOR_PRINT = FOR_TEXT | FOR_INFO | FOR_PERPLEXITY, /* commands that print and end */
+    FOR_ALL = FOR_PRINT | FOR_SERVE
 };
 
 #define NOT_GIVEN (-2) /* start, top */
@@ -59,8 +61,19 @@ struct texts {
     size_t n;
 };
 
+/* What serve takes and no other command does. */
+struct serving {
+    const char *host, *name, *api_key_file, *allowed_hosts, *allowed_origins, *access_log;
+    const char *chat_template;
+    int64_t port, max_logprobs, max_concurrency, max_per_key, max_connections;
+    double timeout_s, receive_s;
+    uint64_t max_body, max_answer;
+    int log_texts, logprobs_mode;
+};
+
 struct options {
     struct asked asked;
+    struct serving serving;
     const char *model, *profile, *cpu;
     int64_t n_threads, n_context;
     uint64_t max_memory, cache_memory;

@@ -39,6 +39,8 @@ LIBRARIES = {
     "utf8proc.h": {"text", "cli"},
     "xxhash.h": {"model", "engine"},
     "microhttpd.h": {"server"},
+    "zlib.h": {"server"},
+    "zstd.h": {"server"},
     "curl/curl.h": {"cli"},
     "cmocka.h": {"tests"},
     "immintrin.h": {"base", "tensor", "bench"},

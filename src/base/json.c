@@ -6,7 +6,6 @@
 
 #include "base/utf8.h"
 
-#include <inttypes.h>
 #include <math.h>
 
 void json_init(struct json *json, struct buf *out)
@@ -99,8 +98,20 @@ void json_str(struct json *json, const char *text)
 
 void json_int(struct json *json, int64_t value)
 {
+    char text[24], *at = text + sizeof text;
+    uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    do
+        *--at = (char)('0' + left % 10);
+    while (left /= 10);
+    if (value < 0) *--at = '-';
     json_before_value(json);
-    buf_printf(json->out, "%" PRId64, value);
+    buf_push(json->out, at, (size_t)(text + sizeof text - at));
+}
+
+void json_raw(struct json *json, const char *text, size_t n_bytes)
+{
+    json_before_value(json);
+    buf_push(json->out, text, n_bytes);
 }
 
 /* JSON has no infinities and no NaN. */

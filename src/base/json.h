@@ -37,6 +37,8 @@ void json_float(struct json *json, float value);   /* shortest float32 */
 void json_double(struct json *json, double value); /* shortest float64 */
 void json_bool(struct json *json, bool value);
 void json_nil(struct json *json);
+/* JSON as it is: one value, or members of the object that is open. */
+void json_raw(struct json *json, const char *text, size_t n_bytes);
 
 /* The shortest decimal that reads back to `value`, and of those the closest, written as Python
  * does: "-0.25", "3.0", "1e-07" (exponents below 1e-4 and from 1e16 up), "nan", "inf", "-inf". out

@@ -1,0 +1,126 @@
+/*
+ * serve: the HTTP server. It listens before the model is read, so that whoever waits for it can ask
+ * /health from the first moment on.
+ */
+#include "cli.h"
+#include "base/file.h"
+#include "parts.h"
+#include "server/server.h"
+
+#include <signal.h>
+
+static struct server *volatile listening;
+
+static void on_stop(int number)
+{
+    if (listening) server_stop(listening);
+}
+
+static void watch_stop(void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* A small file as a text that ends with NUL; NULL, and complained, when it cannot be read. */
+static char *read_whole(const char *path, np_error *err)
+{
+    struct file file;
+    char *text = NULL;
+    if (file_open(&file, path, err) != NP_OK) return NULL;
+    if (file.n_bytes > (1 << 20))
+        error_set(err, NP_ELIMIT, path, NO_OFFSET, "at most 1 MiB is expected");
+    else if ((text = calloc((size_t)file.n_bytes + 1, 1)) == NULL)
+        error_nomem(err, path, (size_t)file.n_bytes);
+    else if (file_read(&file, 0, text, (size_t)file.n_bytes, err) != NP_OK) {
+        free(text);
+        text = NULL;
+    }
+    file_close(&file);
+    return text;
+}
+
+static void print_start(struct cli *cli, const struct server *server, const char *fingerprint)
+{
+    np_stats stats = np_engine_stats(cli->engine);
+    fprintf(stderr,
+            "nepit: serving %s at http://%s (fingerprint %s, %s, %s, %d threads wanted; weights "
+            "%lld MiB, keys and values %zu MiB of pages, cache at most %zu MiB)\n",
+            cli->info.path, server_address(server), fingerprint, cli->info.profile, cli->info.cpu,
+            (int)cli->options.n_threads, (long long)(cli->info.weight_bytes >> 20),
+            stats.n_pages * stats.page_bytes >> 20, stats.cache_bytes >> 20);
+}
+
+static int serve(struct cli *cli, struct server *server, const char *fingerprint)
+{
+    int status = workplace_open_model(cli);
+    if (status == EXIT_DONE) status = workplace_open_engine(cli);
+    watch_stop(on_stop);
+    if (status != EXIT_DONE) return status;
+    size_t n_context =
+        cli->options.n_context ? (size_t)cli->options.n_context : (size_t)cli->info.n_context;
+    server_ready(server, cli->model, cli->engine, n_context);
+    print_start(cli, server, fingerprint);
+    server_wait(server);
+    watch_stop(SIG_DFL); /* a second signal does not wait for requests that run */
+    fprintf(stderr, "nepit: stopping; requests that run are ended\n");
+    return EXIT_DONE;
+}
+
+/* The hash that `nepit info` prints; "" for a model that cannot be found, which is told later. */
+static void find_fingerprint(const struct cli *cli, char out[17])
+{
+    char path[4096];
+    const char *name = cli->options.model ? cli->options.model : getenv("NEPIT_MODEL");
+    const char *found = name && *name ? model_find(name, path) : NULL;
+    uint64_t hash;
+    out[0] = 0;
+    if (found && fingerprint_model(found, &hash, NULL) == NP_OK)
+        snprintf(out, 17, "%016llx", (unsigned long long)hash);
+}
+
+int command_serve(struct cli *cli)
+{
+    const struct serving *asked = &cli->options.serving;
+    char fingerprint[17];
+    np_error err = {0};
+    struct server *server = NULL;
+    char *keys = NULL, *chat_template = NULL;
+    int status = EXIT_USAGE;
+    find_fingerprint(cli, fingerprint);
+    if (asked->api_key_file && !(keys = read_whole(asked->api_key_file, &err))) goto done;
+    if (asked->chat_template && !(chat_template = read_whole(asked->chat_template, &err)))
+        goto done;
+    struct server_options how = {.host = asked->host,
+                                 .port = asked->port ? (int)asked->port : -1,
+                                 .served_model_name = asked->name,
+                                 .fingerprint = fingerprint,
+                                 .chat_template = chat_template,
+                                 .api_keys = keys,
+                                 .allowed_hosts = asked->allowed_hosts,
+                                 .allowed_origins = asked->allowed_origins,
+                                 .access_log = asked->access_log,
+                                 .log_texts = asked->log_texts,
+                                 .logprobs_mode =
+                                     asked->logprobs_mode ? asked->logprobs_mode - 1 : 0,
+                                 .max_logprobs = asked->max_logprobs,
+                                 .max_body_bytes = asked->max_body,
+                                 .max_answer_bytes = asked->max_answer,
+                                 .max_concurrency = (int)asked->max_concurrency,
+                                 .max_per_key = (int)asked->max_per_key,
+                                 .max_connections = (int)asked->max_connections,
+                                 .timeout_ms = (int64_t)(asked->timeout_s * 1000),
+                                 .receive_ms = (int64_t)(asked->receive_s * 1000)};
+    if (server_open(&how, &server, &err) != NP_OK) goto done;
+    listening = server;
+    status = serve(cli, server, fingerprint);
+done:
+    if (err.status != NP_OK) complain_error("serve", &err);
+    listening = NULL;
+    server_close(server);
+    free(keys);
+    free(chat_template);
+    return status;
+}

@@ -1,0 +1,40 @@
+/*
+ * The table of routes.
+ */
+#include "routes.h"
+
+#include <strings.h>
+
+#define ALONE (ROUTE_OPEN | ROUTE_LOADING | ROUTE_INLINE)
+
+const struct route routes[] = {
+    {"POST", "/inference/v1/generate", 0, generate_groups, generate_prepare, generate_reply,
+     generate_event, "Token ids in, token ids and their log-probabilities out."},
+    {"GET", "/health", ALONE, NULL, NULL, health_reply, NULL,
+     "200 when requests are answered, else 503 and why."},
+    {"GET", "/health/", ALONE | ROUTE_HIDDEN, NULL, NULL, health_reply, NULL, NULL},
+    {"GET", "/ping", ALONE, NULL, NULL, ping_reply, NULL, "The same as /health."},
+    {"POST", "/ping", ALONE, NULL, NULL, ping_reply, NULL, "The same as /health."},
+    {"GET", "/version", ALONE, NULL, NULL, version_reply, NULL,
+     "Versions of nepit and of its arithmetic."},
+    {"GET", "/v1/models", ROUTE_INLINE, NULL, NULL, models_reply, NULL,
+     "The model that is served."},
+    {"GET", "/metrics", ROUTE_INLINE | ROUTE_LOADING, NULL, NULL, metrics_reply, NULL,
+     "Counters for Prometheus."},
+};
+const size_t n_routes = sizeof routes / sizeof routes[0];
+
+const struct route *route_find(const char *method, const char *path, char allowed[64])
+{
+    size_t n_used = 0;
+    const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
+    allowed[0] = 0;
+    for (size_t i = 0; i < n_routes; i++) {
+        if (strcmp(routes[i].path, path) != 0) continue;
+        if (strcmp(routes[i].method, wanted) == 0) return &routes[i];
+        n_used += (size_t)snprintf(allowed + n_used, 64 - n_used, "%s%s", n_used ? ", " : "",
+                                   routes[i].method);
+        if (n_used > 32) break;
+    }
+    return NULL;
+}

@@ -1,0 +1,55 @@
+/*
+ * routes.h - the table of routes. Adding one: a row in routes.c, its fields and functions in a
+ * route_*.c, declared below.
+ */
+#ifndef SERVER_ROUTES_H
+#define SERVER_ROUTES_H
+
+#include "exchange.h"
+#include "bodyfields.h"
+#include "streaming.h"
+
+enum {
+    ROUTE_OPEN = 1,    /* needs no key */
+    ROUTE_STRICT = 2,  /* an unknown field is an error */
+    ROUTE_LOADING = 4, /* answers before there is a model */
+    ROUTE_INLINE = 8,  /* answered at once by libmicrohttpd's thread: quick, and asks no engine */
+    ROUTE_HIDDEN = 16  /* an alias: not in the documents */
+};
+
+struct route {
+    const char *method, *path;
+    unsigned flags;
+    const struct field *const *fields; /* NULL: no body */
+    /* ask -> requests; may leave n_requests 0: then `reply` is called at once. */
+    np_status (*prepare)(struct exchange *exchange, np_error *err);
+    /* results -> exchange->writer. An error becomes the answer. */
+    np_status (*reply)(struct exchange *exchange, np_error *err);
+    /* Writes the event of one part; NULL: cannot be streamed. */
+    np_status (*event)(struct exchange *exchange, const struct heard *heard,
+                       const struct part *part, np_error *err);
+    const char *about;
+};
+
+extern const struct route routes[];
+extern const size_t n_routes;
+
+/* The row of a path; NULL and *allowed ("GET, POST", or "" where there is no such path). */
+const struct route *route_find(const char *method, const char *path, char allowed[64]);
+
+/* ---- route_*.c ------------------------------------------------------------------------------- */
+
+extern const struct field *const generate_groups[];
+np_status generate_prepare(struct exchange *exchange, np_error *err);
+np_status generate_reply(struct exchange *exchange, np_error *err);
+np_status generate_event(struct exchange *exchange, const struct heard *heard,
+                         const struct part *part, np_error *err);
+
+extern const struct field *const models_groups[];
+np_status health_reply(struct exchange *exchange, np_error *err);
+np_status ping_reply(struct exchange *exchange, np_error *err);
+np_status version_reply(struct exchange *exchange, np_error *err);
+np_status models_reply(struct exchange *exchange, np_error *err);
+np_status metrics_reply(struct exchange *exchange, np_error *err);
+
+#endif
