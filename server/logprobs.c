@@ -176,9 +176,6 @@ void tell_tail(struct exchange *exchange, const np_result *result, size_t from, 
 void tell_usage(struct exchange *exchange, size_t n_prompt, size_t n_generated)
 {
     struct json *json = &exchange->writer;
-    size_t n_cached = exchange->n_prompt_tokens + exchange->n_generated > exchange->n_computed
-                          ? exchange->n_prompt_tokens + exchange->n_generated - exchange->n_computed
-                          : 0;
     json_begin(json, '{');
     json_key(json, "prompt_tokens");
     json_int(json, (int64_t)n_prompt);
@@ -189,7 +186,7 @@ void tell_usage(struct exchange *exchange, size_t n_prompt, size_t n_generated)
     json_key(json, "prompt_tokens_details");
     json_begin(json, '{');
     json_key(json, "cached_tokens");
-    json_int(json, (int64_t)(n_cached < n_prompt ? n_cached : n_prompt));
+    json_int(json, (int64_t)(exchange->n_cached < n_prompt ? exchange->n_cached : n_prompt));
     json_end(json, '}');
     json_end(json, '}');
 }

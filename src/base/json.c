@@ -100,8 +100,7 @@ void json_int(struct json *json, int64_t value)
 {
     char text[24], *at = text + sizeof text;
     uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    do
-        *--at = (char)('0' + left % 10);
+    do *--at = (char)('0' + left % 10);
     while (left /= 10);
     if (value < 0) *--at = '-';
     json_before_value(json);
