@@ -226,10 +226,11 @@ static np_status value_slice(struct run *run, struct value of, const struct valu
     int64_t begin, step, n;
     size_t n_taken;
     if (of.kind == VALUE_UNDEFINED) return undefined_error(run, of, "a slice");
-    if (!is_list(of) && of.kind != VALUE_TEXT) return *out = value_undefined("a slice"), NP_OK;
+    if (!is_list(of) && of.kind != VALUE_TEXT)
+        return RUN_ERROR(run, NP_EINPUT, "%s has no slices", value_type(of));
     for (int i = 0; i < 3; i++)
         if (parts[i].kind != VALUE_INT && parts[i].kind != VALUE_NONE)
-            return *out = value_undefined("a slice"), NP_OK;
+            return RUN_ERROR(run, NP_EINPUT, "%s is no bound of a slice", value_type(parts[i]));
     if (parts[2].kind == VALUE_INT && (!parts[2].integer || parts[2].integer == INT64_MIN))
         return RUN_ERROR(run, NP_EINPUT, "a slice has the step %lld", (long long)parts[2].integer);
     TRY(value_length(run, of, &n));

@@ -1,7 +1,8 @@
 /*
  * template_filters.c - filters: value|name(arguments).
  *
- * The iterators that some of Jinja's give are lists here: what can be seen of them is the same.
+ * map, select and their like give an iterator, as Jinja's do: it has no length, and is empty once
+ * it has been looped over.
  */
 #include "text/template_run.h"
 
@@ -233,9 +234,17 @@ static np_status filter_default(struct run *run, const struct call *call, struct
 static np_status filter_first(struct run *run, const struct call *call, struct value *out)
 {
     const struct list *list;
-    TRY(value_iterate(run, call->self, &list));
     bool last = !strcmp(call->builtin->name, "last");
-    *out = list->n ? list->items[last ? list->n - 1 : 0] : value_undefined("an element of nothing");
+    struct value self = call->self;
+    *out = value_undefined("an element of nothing");
+    if (self.kind == VALUE_ITERATOR) {
+        if (last) return RUN_ERROR(run, NP_EINPUT, "an iterator has no last element");
+        if (self.iterator->at < self.iterator->list->n)
+            *out = self.iterator->list->items[self.iterator->at++];
+        return NP_OK;
+    }
+    TRY(value_iterate(run, self, &list));
+    if (list->n) *out = list->items[last ? list->n - 1 : 0];
     return NP_OK;
 }
 
@@ -255,7 +264,7 @@ static np_status filter_reverse(struct run *run, const struct call *call, struct
     if (call->self.kind != VALUE_TEXT) {
         TRY(value_list(run, list->n, VALUE_LIST, out, &items));
         for (size_t i = 0; i < list->n; i++) items[i] = list->items[list->n - 1 - i];
-        return NP_OK;
+        return call->self.kind == VALUE_ITERATOR ? NP_OK : value_iterator(run, out->list, out);
     }
     struct output output;
     np_status status = NP_OK;
@@ -267,10 +276,9 @@ static np_status filter_reverse(struct run *run, const struct call *call, struct
     return status;
 }
 
-static np_status filter_items(struct run *run, const struct call *call, struct value *out)
+static np_status list_pairs(struct run *run, struct value self, struct value *out)
 {
     struct value *pairs, *pair;
-    struct value self = call->self;
     if (self.kind == VALUE_UNDEFINED) return value_list(run, 0, VALUE_LIST, out, &pairs);
     if (self.kind != VALUE_DICT)
         return RUN_ERROR(run, NP_EINPUT, "%s has no items", value_type(self));
@@ -281,6 +289,12 @@ static np_status filter_items(struct run *run, const struct call *call, struct v
         pair[1] = self.dict->pairs[i].value;
     }
     return NP_OK;
+}
+
+static np_status filter_items(struct run *run, const struct call *call, struct value *out)
+{
+    TRY(list_pairs(run, call->self, out));
+    return value_iterator(run, out->list, out);
 }
 
 /* "a.b.0" of a value, as Jinja's attribute arguments are read. */
@@ -367,13 +381,16 @@ static np_status filter_map(struct run *run, const struct call *call, struct val
     struct call inner;
     TRY(value_iterate(run, call->self, &list));
     TRY(value_list(run, list->n, VALUE_LIST, out, &items));
-    if (!call->arguments.n_given) return map_attribute(run, call, list, items);
-    TRY(inner_call(run, call, 0, false, &inner));
-    for (size_t i = 0; i < list->n; i++) {
+    bool by_filter = call->arguments.n_given > 0;
+    if (by_filter)
+        TRY(inner_call(run, call, 0, false, &inner));
+    else
+        TRY(map_attribute(run, call, list, items));
+    for (size_t i = 0; i < list->n && by_filter; i++) {
         inner.self = list->items[i];
         TRY(builtin_call(run, &inner, &items[i]));
     }
-    return NP_OK;
+    return value_iterator(run, out->list, out);
 }
 
 /* select, reject, selectattr, rejectattr */
@@ -399,7 +416,7 @@ static np_status filter_select(struct run *run, const struct call *call, struct 
         if (value_true(is) == keep) items[n++] = list->items[i];
     }
     ((struct list *)out->list)->n = n;
-    return NP_OK;
+    return value_iterator(run, out->list, out);
 }
 
 /* ---- order ------------------------------------------------------------------------------------
@@ -425,8 +442,10 @@ static np_status sort_values(struct run *run, const struct list *list, const str
     if (!sorted) return run->status;
     for (size_t i = 0; i < list->n; i++) {
         size_t at = i;
-        for (int order; at > 0; at--) {
-            TRY(value_order(run, sorted[at - 1], keys[i], "sort", &order));
+        for (int order = 0; at > 0; at--, order = 0) {
+            bool equal;
+            TRY(value_equal(run, sorted[at - 1], keys[i], &equal));
+            if (!equal) TRY(value_order(run, sorted[at - 1], keys[i], "sort", &order));
             if (reverse ? order >= 0 : order <= 0) break;
             sorted[at] = sorted[at - 1];
             items[at] = items[at - 1];
@@ -457,7 +476,7 @@ static np_status filter_dictsort(struct run *run, const struct call *call, struc
     bool exact = given(call->slots[0]) && value_true(call->slots[0]);
     bool by_value =
         by.kind == VALUE_TEXT && by.text->n_bytes == 5 && !memcmp(by.text->bytes, "value", 5);
-    TRY(filter_items(run, call, &pairs));
+    TRY(list_pairs(run, call->self, &pairs));
     const struct list *list = pairs.list;
     struct value *keys = run_push(run, list->n, sizeof *keys);
     if (!keys) return run->status;
@@ -486,7 +505,7 @@ static np_status filter_unique(struct run *run, const struct call *call, struct 
         keys[known.n++] = key;
     }
     ((struct list *)out->list)->n = known.n;
-    return NP_OK;
+    return value_iterator(run, out->list, out);
 }
 
 const struct builtin template_filters[] = {

@@ -105,7 +105,7 @@ static size_t behind_digits(const struct lexer *lexer, size_t at)
     return at;
 }
 
-/* Where the fraction or the exponent that begins at `at` ends; `at` where none does. */
+/* Where the exponent that begins at `at` ends; `at` where none does. */
 static size_t behind_exponent(const struct lexer *lexer, size_t at)
 {
     if (at == lexer->n || (lexer->source[at] | 0x20) != 'e') return at;
@@ -116,14 +116,32 @@ static size_t behind_exponent(const struct lexer *lexer, size_t at)
     return end > digits ? end : at;
 }
 
+/* Digits as an integer; false: above 63 bits. */
+static bool read_integer(const struct lexer *lexer, size_t begin, size_t end, int64_t *out)
+{
+    *out = 0;
+    for (size_t i = begin; i < end; i++)
+        if (__builtin_mul_overflow(*out, 10, out) ||
+            __builtin_add_overflow(*out, lexer->source[i] - '0', out))
+            return false;
+    return true;
+}
+
+/* Where a number ends: behind its fraction and exponent, if it is no index as in x.0.1 */
+static size_t behind_number(const struct lexer *lexer, size_t begin)
+{
+    size_t end = behind_digits(lexer, begin);
+    if (begin && lexer->source[begin - 1] == '.') return end;
+    if (end + 1 < lexer->n && lexer->source[end] == '.' && is_digit(lexer->source[end + 1]))
+        end = behind_digits(lexer, end + 1);
+    return behind_exponent(lexer, end);
+}
+
 static np_status lex_number(struct lexer *lexer)
 {
     struct lex_token token = {.kind = TOKEN_INT};
     char text[64];
-    size_t begin = lexer->at, whole = behind_digits(lexer, begin), end = whole;
-    if (end + 1 < lexer->n && lexer->source[end] == '.' && is_digit(lexer->source[end + 1]))
-        end = behind_digits(lexer, end + 1);
-    end = behind_exponent(lexer, end);
+    size_t begin = lexer->at, end = behind_number(lexer, begin);
     if (end - begin >= sizeof text) return fail(lexer, "a number is too long");
     if (end < lexer->n && is_name_byte(lexer->source[end]))
         return template_error(lexer->err, lexer->line, NP_EUNSUPPORTED,
@@ -131,16 +149,13 @@ static np_status lex_number(struct lexer *lexer)
                               (int)(end - begin + 1), lexer->source + begin);
     memcpy(text, lexer->source + begin, end - begin);
     text[end - begin] = 0;
-    if (end > whole) {
+    if (end > behind_digits(lexer, begin)) {
         token.kind = TOKEN_FLOAT;
         token.number = strtod(text, NULL);
-    } else {
-        for (size_t i = begin; i < end; i++)
-            if (__builtin_mul_overflow(token.integer, 10, &token.integer) ||
-                __builtin_add_overflow(token.integer, lexer->source[i] - '0', &token.integer))
-                return fail(lexer, "a number is above 63 bits");
-        if (lexer->source[begin] == '0' && token.integer)
-            return fail(lexer, "a number begins with 0");
+    } else if (!read_integer(lexer, begin, end, &token.integer)) {
+        return fail(lexer, "a number is above 63 bits");
+    } else if (text[0] == '0' && token.integer) {
+        return fail(lexer, "a number begins with 0");
     }
     lexer->at = end;
     return push(lexer, token);

@@ -432,27 +432,28 @@ static np_status loop_cycle(struct run *run, const struct call *call, struct val
 /* ---- tables -----------------------------------------------------------------------------------
  */
 
-static const struct builtin text_methods[] = {{"strip", "chars", 0, text_strip},
-                                              {"lstrip", "chars", 0, text_strip},
-                                              {"rstrip", "chars", 0, text_strip},
+/* Python gives most of these no names for their arguments: "-" begins none. */
+static const struct builtin text_methods[] = {{"strip", "-chars", 0, text_strip},
+                                              {"lstrip", "-chars", 0, text_strip},
+                                              {"rstrip", "-chars", 0, text_strip},
                                               {"upper", "", 0, text_change_case},
                                               {"lower", "", 0, text_change_case},
                                               {"title", "", 0, text_change_case},
                                               {"capitalize", "", 0, text_change_case},
-                                              {"startswith", "prefix", 1, text_begins},
-                                              {"endswith", "suffix", 1, text_begins},
-                                              {"removeprefix", "prefix", 1, text_remove},
-                                              {"removesuffix", "suffix", 1, text_remove},
-                                              {"replace", "old new count", 2, text_replace},
-                                              {"find", "sub", 1, text_search},
-                                              {"rfind", "sub", 1, text_search},
-                                              {"index", "sub", 1, text_search},
-                                              {"count", "sub", 1, text_count},
-                                              {"join", "iterable", 1, text_join_list},
+                                              {"startswith", "-prefix", 1, text_begins},
+                                              {"endswith", "-suffix", 1, text_begins},
+                                              {"removeprefix", "-prefix", 1, text_remove},
+                                              {"removesuffix", "-suffix", 1, text_remove},
+                                              {"replace", "-old -new -count", 2, text_replace},
+                                              {"find", "-sub", 1, text_search},
+                                              {"rfind", "-sub", 1, text_search},
+                                              {"index", "-sub", 1, text_search},
+                                              {"count", "-sub", 1, text_count},
+                                              {"join", "-iterable", 1, text_join_list},
                                               {"split", "sep maxsplit", 0, text_split},
                                               {"rsplit", "sep maxsplit", 0, text_rsplit},
-                                              {"partition", "sep", 1, text_partition},
-                                              {"rpartition", "sep", 1, text_partition},
+                                              {"partition", "-sep", 1, text_partition},
+                                              {"rpartition", "-sep", 1, text_partition},
                                               {"splitlines", "keepends", 0, text_splitlines},
                                               {"isdigit", "", 0, text_is},
                                               {"isalpha", "", 0, text_is},
@@ -465,7 +466,7 @@ static const struct builtin text_methods[] = {{"strip", "chars", 0, text_strip},
 static const struct builtin dict_methods[] = {{"items", "", 0, dict_list},
                                               {"keys", "", 0, dict_list},
                                               {"values", "", 0, dict_list},
-                                              {"get", "key default", 1, dict_get_or},
+                                              {"get", "-key -default", 1, dict_get_or},
                                               {"copy", "", 0, dict_copy},
                                               {"pop", NULL, 0, refuse_change},
                                               {"popitem", NULL, 0, refuse_change},
@@ -475,14 +476,14 @@ static const struct builtin dict_methods[] = {{"items", "", 0, dict_list},
                                               {0}};
 
 static const struct builtin list_methods[] = {
-    {"index", "value", 1, list_search}, {"count", "value", 1, list_search},
-    {"append", NULL, 0, refuse_change}, {"extend", NULL, 0, refuse_change},
-    {"insert", NULL, 0, refuse_change}, {"pop", NULL, 0, refuse_change},
-    {"remove", NULL, 0, refuse_change}, {"reverse", NULL, 0, refuse_change},
-    {"sort", NULL, 0, refuse_change},   {0}};
+    {"index", "-value", 1, list_search}, {"count", "-value", 1, list_search},
+    {"append", NULL, 0, refuse_change},  {"extend", NULL, 0, refuse_change},
+    {"insert", NULL, 0, refuse_change},  {"pop", NULL, 0, refuse_change},
+    {"remove", NULL, 0, refuse_change},  {"reverse", NULL, 0, refuse_change},
+    {"sort", NULL, 0, refuse_change},    {0}};
 
 static const struct builtin tuple_methods[] = {
-    {"index", "value", 1, list_search}, {"count", "value", 1, list_search}, {0}};
+    {"index", "-value", 1, list_search}, {"count", "-value", 1, list_search}, {0}};
 
 static const struct builtin loop_methods[] = {{"cycle", NULL, 0, loop_cycle}, {0}};
 

@@ -18,11 +18,11 @@ static np_status test_kind(struct run *run, const struct call *call, struct valu
         unsigned kinds;
     } rows[] = {
         {"boolean", 1 << VALUE_BOOL},
-        {"callable", 1 << VALUE_MACRO | 1 << VALUE_METHOD | 1 << VALUE_GLOBAL},
+        {"callable", UNDEFINED | 1 << VALUE_MACRO | 1 << VALUE_METHOD | 1 << VALUE_GLOBAL},
         {"defined", ~(unsigned)UNDEFINED},
         {"float", 1 << VALUE_FLOAT},
         {"integer", 1 << VALUE_INT},
-        {"iterable", TEXT | LISTS | UNDEFINED | DICT | 1 << VALUE_LOOP},
+        {"iterable", TEXT | LISTS | UNDEFINED | DICT | 1 << VALUE_LOOP | 1 << VALUE_ITERATOR},
         {"mapping", DICT},
         {"none", 1 << VALUE_NONE},
         {"number", 1 << VALUE_BOOL | 1 << VALUE_INT | 1 << VALUE_FLOAT},

@@ -52,9 +52,9 @@ const char *value_type(struct value value)
                                                    "an int",      "a float",
                                                    "a text",      "a list",
                                                    "a tuple",     "a dict",
-                                                   "a namespace", "a loop",
-                                                   "a macro",     "a method",
-                                                   "a function"};
+                                                   "an iterator", "a namespace",
+                                                   "a loop",      "a macro",
+                                                   "a method",    "a function"};
     return names[value.kind];
 }
 
@@ -210,6 +210,12 @@ np_status value_contains(struct run *run, struct value in, struct value what, bo
         *out = found != NULL;
         return NP_OK;
     }
+    if (in.kind == VALUE_ITERATOR) {
+        struct iterator *iterator = in.iterator;
+        while (iterator->at < iterator->list->n && !*out)
+            TRY(value_equal(run, iterator->list->items[iterator->at++], what, out));
+        return NP_OK;
+    }
     if (!is_list(in))
         return RUN_ERROR(run, NP_EINPUT, "%s cannot be looked for in %s", value_type(what),
                          value_type(in));
@@ -278,6 +284,26 @@ static np_status characters(struct run *run, const struct text *text, struct val
     return NP_OK;
 }
 
+np_status value_iterator(struct run *run, const struct list *list, struct value *out)
+{
+    struct iterator *iterator = run_push(run, 1, sizeof *iterator);
+    if (!iterator) return run->status;
+    iterator->list = list;
+    *out = (struct value){.kind = VALUE_ITERATOR, .iterator = iterator};
+    return NP_OK;
+}
+
+/* What is left of an iterator. */
+static np_status take_rest(struct run *run, struct iterator *iterator, struct value *out)
+{
+    struct value *items;
+    size_t n = iterator->list->n - iterator->at;
+    TRY(value_list(run, n, VALUE_LIST, out, &items));
+    if (n) memcpy(items, iterator->list->items + iterator->at, n * sizeof *items);
+    iterator->at = iterator->list->n;
+    return NP_OK;
+}
+
 np_status value_iterate(struct run *run, struct value value, const struct list **out)
 {
     struct value list = value, *items;
@@ -286,6 +312,8 @@ np_status value_iterate(struct run *run, struct value value, const struct list *
     } else if (value.kind == VALUE_DICT) {
         TRY(value_list(run, value.dict->n, VALUE_LIST, &list, &items));
         for (size_t i = 0; i < value.dict->n; i++) items[i] = value.dict->pairs[i].key;
+    } else if (value.kind == VALUE_ITERATOR) {
+        TRY(take_rest(run, value.iterator, &list));
     } else if (value.kind == VALUE_UNDEFINED) {
         TRY(value_list(run, 0, VALUE_LIST, &list, &items));
     } else if (!is_list(value)) {

@@ -19,6 +19,7 @@ enum value_kind {
     VALUE_LIST,
     VALUE_TUPLE,
     VALUE_DICT,
+    VALUE_ITERATOR, /* gives its elements once */
     VALUE_NAMESPACE,
     VALUE_LOOP,
     VALUE_MACRO,
@@ -36,6 +37,7 @@ struct value {
         const struct text *text;
         const struct list *list;
         struct dict *dict; /* NAMESPACE too */
+        struct iterator *iterator;
         const struct loop *loop;
         const struct macro *macro;
         const struct method *method;
@@ -46,6 +48,10 @@ struct value {
 struct list {
     struct value *items;
     size_t n;
+};
+struct iterator {
+    const struct list *list;
+    size_t at;
 };
 struct pair {
     struct value key, value;
@@ -79,8 +85,9 @@ np_status value_order(struct run *run, struct value left, struct value right, co
 np_status value_contains(struct run *run, struct value in, struct value what, bool *out);
 np_status value_list(struct run *run, size_t n, enum value_kind kind, struct value *out,
                      struct value **items);
-/* What a loop over it gives. */
+/* What a loop over it gives; an iterator is then at its end. */
 np_status value_iterate(struct run *run, struct value value, const struct list **out);
+np_status value_iterator(struct run *run, const struct list *list, struct value *out);
 np_status value_length(struct run *run, struct value value, int64_t *out);
 struct value *dict_find(const struct dict *dict, const char *key, size_t n_bytes);
 np_status dict_get(struct run *run, const struct dict *dict, struct value key, struct value **out);
