@@ -91,7 +91,7 @@ def emulated(step, minutes):
     return replace(step, command=limit + step.command, needs=".cache/arm64/has")
 
 
-CROSS = ["--cross-file", "tests/cross/aarch64.ini"]
+CROSS = ["--cross-file", "tests/cross/aarch64.ini", "-Dserver=disabled"]
 ARM64 = [
     emulated(build("build-arm64", *CROSS, "-Dtests=enabled"), 20),
     emulated(meson_tests("build-arm64", patience="20"), 20),
