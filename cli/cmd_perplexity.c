@@ -199,8 +199,6 @@ static void table_foot(struct work *work)
 static void add_up(struct work *work, const np_perplexity_result *result)
 {
     np_perplexity_result *all = &work->all;
-    all->window = result->window;
-    all->stride = result->stride;
     all->has_bos = work->n_summed == 0 ? result->has_bos : all->has_bos && result->has_bos;
     all->n_tokens += result->n_tokens;
     all->n_scored += result->n_scored;
@@ -229,6 +227,8 @@ static void finished(void *user, size_t i)
     bool failed = result->error.status != NP_OK;
     file_shut(&work->files[i]);
     work->n_printed = i + 1;
+    work->all.window = result->window;
+    work->all.stride = result->stride;
     if (failed) cli->status = EXIT_REQUEST;
     if (!failed) add_up(work, result);
     if (cli->options.json) {

@@ -4,6 +4,7 @@
  * columns.
  */
 #include "cli.h"
+#include "server/errors.h"
 
 #include <math.h>
 #include <utf8proc.h>
@@ -199,40 +200,21 @@ void json_conditions(struct cli *cli, const np_request *request)
     json_str(json, np_numerics());
 }
 
-static const char *error_type(np_status status, int *code)
-{
-    static const struct {
-        np_status status;
-        const char *type;
-        int code;
-    } types[] = {
-        {NP_EINPUT, "BadRequestError", 400},
-        {NP_ELIMIT, "BadRequestError", 400},
-        {NP_EUNSUPPORTED, "NotImplementedError", 501},
-    };
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        *code = types[i].code;
-        if (types[i].status == status) return types[i].type;
-    }
-    *code = 500;
-    return "InternalServerError";
-}
-
 void json_error(struct json *json, const np_error *why)
 {
     np_error shown = *why;
     char line[512];
-    int code;
+    struct client_error error = client_error_of(why->status);
     shown.where[0] = 0;
     json_key(json, "error");
     json_begin(json, '{');
     json_key(json, "message");
     json_str(json, np_error_line(&shown, line, sizeof line));
     json_key(json, "type");
-    json_str(json, error_type(why->status, &code));
+    json_str(json, error.type);
     json_key(json, "param");
     json_str(json, why->where[0] ? why->where : NULL);
     json_key(json, "code");
-    json_int(json, code);
+    json_int(json, error.code);
     json_end(json, '}');
 }

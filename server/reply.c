@@ -3,33 +3,15 @@
  *
  * Whatever a client did wrong is 4xx, with the path of the field: trainers send a 500 again.
  */
+#include "errors.h"
 #include "inside.h"
 #include "routes.h"
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-struct http_error {
-    int status;
-    const char *type;
-};
-
-static struct http_error error_of(np_status status)
-{
-    static const struct http_error errors[] = {[NP_EINPUT] = {400, "BadRequestError"},
-                                               [NP_ELIMIT] = {400, "BadRequestError"},
-                                               [NP_EUNSUPPORTED] = {400, "BadRequestError"},
-                                               [NP_ENUMERIC] = {422, "UnprocessableEntityError"},
-                                               [NP_ETIMEOUT] = {408, "RequestTimeoutError"},
-                                               [NP_ECANCELLED] = {499, "CancelledError"},
-                                               [NP_ENOMEM] = {503, "ServiceUnavailableError"}};
-    size_t n = sizeof errors / sizeof errors[0];
-    bool known = (size_t)status < n && errors[status].status;
-    return known ? errors[status] : (struct http_error){500, "InternalServerError"};
-}
-
 static const char *type_of(int status)
 {
-    static const struct http_error types[] = {
+    static const struct client_error types[] = {
         {400, "BadRequestError"},          {401, "AuthenticationError"},
         {403, "PermissionDeniedError"},    {404, "NotFoundError"},
         {405, "MethodNotAllowedError"},    {408, "RequestTimeoutError"},
@@ -37,7 +19,7 @@ static const char *type_of(int status)
         {422, "UnprocessableEntityError"}, {429, "RateLimitError"},
         {503, "ServiceUnavailableError"}};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (types[i].status == status) return types[i].type;
+        if (types[i].code == status) return types[i].type;
     return "InternalServerError";
 }
 
@@ -84,7 +66,7 @@ void reply_error(struct exchange *exchange, const np_error *err)
 {
     char message[600];
     message_of(err, message, sizeof message);
-    reply_refuse(exchange, exchange->status ? exchange->status : error_of(err->status).status,
+    reply_refuse(exchange, exchange->status ? exchange->status : client_error_of(err->status).code,
                  err->where, message);
 }
 
@@ -94,7 +76,7 @@ void reply_error_event(struct exchange *exchange, const np_error *err)
     message_of(err, message, sizeof message);
     buf_free(&exchange->out);
     exchange_event(exchange);
-    error_object(exchange, error_of(err->status).status, err->where, message);
+    error_object(exchange, client_error_of(err->status).code, err->where, message);
     exchange_event_end(exchange);
     buf_puts(&exchange->out, "data: [DONE]\n\n");
 }
