@@ -4,9 +4,9 @@
  * given, so that the answer can name it and be had again.
  */
 #include "generate.h"
+#include "server/words.h"
 
 #include <errno.h>
-#include <sys/random.h>
 
 /* Lists of the command line; they live until the process ends its command. */
 static np_status list_ids(const char *text, const char *where, struct arena *arena, np_ids *out,
@@ -99,53 +99,6 @@ struct drawing {
     uint64_t seed;
 };
 
-/* One text as ids, into ids; with a space before it where asked. */
-static np_status encode_word(const struct cli *cli, np_string word, bool space, struct arena *arena,
-                             np_ids *out, np_error *err)
-{
-    np_tokens tokens;
-    while (word.n_bytes > 0 && strchr(" \t\n\r", *word.bytes)) word.bytes++, word.n_bytes--;
-    char *text = arena_push(arena, word.n_bytes + 2);
-    if (!text) return error_nomem(err, "bad_words", word.n_bytes);
-    text[0] = ' ';
-    memcpy(text + space, word.bytes, word.n_bytes);
-    TRY(np_tokenize(cli->model, text, word.n_bytes + space, NP_NO, NP_DEFAULT, &tokens, err));
-    int32_t *ids = arena_push_array(arena, tokens.n_tokens + 1, sizeof *ids);
-    if (ids) memcpy(ids, tokens.token_ids, tokens.n_tokens * sizeof *ids);
-    *out = (np_ids){ids, tokens.n_tokens};
-    np_tokens_free(&tokens);
-    return ids ? NP_OK : error_nomem(err, "bad_words", out->n * sizeof *ids);
-}
-
-/* As vLLM takes them: a word at the beginning of a text and, where that is another token, behind a
- * space. */
-static np_status encode_bad_words(const struct cli *cli, const struct drawn *drawn,
-                                  struct arena *arena, np_sampling *sampling, np_error *err)
-{
-    np_ids *list = arena_push_array(arena, 2 * drawn->n_bad_words + 1, sizeof *list);
-    if (!list) return error_nomem(err, "bad_words", drawn->n_bad_words * sizeof *list);
-    for (size_t i = 0; i < drawn->n_bad_words; i++) {
-        np_ids *bare = &list[sampling->n_bad_words], *spaced = bare + 1;
-        char where[32];
-        TRY(encode_word(cli, drawn->bad_words[i], false, arena, bare, err));
-        snprintf(where, sizeof where, "bad_words[%zu]", i);
-        if (bare->n == 0) return error_set(err, NP_EINPUT, where, NO_OFFSET, "the text is empty");
-        TRY(encode_word(cli, drawn->bad_words[i], true, arena, spaced, err));
-        sampling->n_bad_words += 1 + (spaced->n == bare->n && spaced->ids[0] != bare->ids[0]);
-    }
-    sampling->bad_words = list;
-    return NP_OK;
-}
-
-/* Below 2^53: any reader of JSON keeps it. */
-static uint64_t draw_seed(int64_t asked)
-{
-    uint32_t seed;
-    if (asked >= 0) return (uint64_t)asked;
-    if (getrandom(&seed, sizeof seed, 0) == sizeof seed) return seed;
-    return (uint64_t)(seconds_now() * 1e6) & UINT32_MAX;
-}
-
 static np_status prepare(struct cli *cli, struct question *question, struct arena *arena,
                          np_error *err)
 {
@@ -155,7 +108,7 @@ static np_status prepare(struct cli *cli, struct question *question, struct aren
     struct drawing *drawing = arena_push_array(arena, 1, sizeof *drawing);
     if (!drawing) return error_nomem(err, "sampling", sizeof *drawing);
     drawing->temperature = (float)drawn->temperature;
-    drawing->seed = draw_seed(drawn->seed);
+    drawing->seed = words_seed(drawn->seed);
     drawing->sampling = (np_sampling){.temperature = &drawing->temperature,
                                       .top_k = (int32_t)drawn->top_k,
                                       .top_p = (float)drawn->top_p,
@@ -178,7 +131,8 @@ static np_status prepare(struct cli *cli, struct question *question, struct aren
                                       .processed = asked->logprobs_mode > 2,
                                       .want = NP_WANT_LOGPROB | NP_WANT_RANK,
                                       .top = asked->top == NOT_GIVEN ? 0 : (int32_t)asked->top};
-    if (drawn->n_bad_words) TRY(encode_bad_words(cli, drawn, arena, &drawing->sampling, err));
+    TRY(words_encode(cli->model, drawn->bad_words, drawn->n_bad_words, arena, &drawing->sampling,
+                     err));
     request->sampling = &drawing->sampling;
     request->max_tokens = drawn->max_tokens < 0 ? SIZE_MAX : (size_t)drawn->max_tokens;
     request->priority = (int32_t)drawn->priority;

@@ -4,9 +4,9 @@
  * that become ids, candidates that mean something only beside the prompts.
  */
 #include "exchange.h"
+#include "words.h"
 
 #include <math.h>
-#include <sys/random.h>
 
 /* What lives as long as the request. */
 struct drawing {
@@ -37,58 +37,10 @@ static np_status check_told(const struct exchange *exchange, const char *where, 
     return n > most ? too_many(where, given, most, err) : NP_OK;
 }
 
-/* One text as ids, with a space before it where asked. */
-static np_status encode_word(struct exchange *exchange, np_string word, bool space, np_ids *out,
-                             np_error *err)
-{
-    np_tokens tokens;
-    while (word.n_bytes > 0 && strchr(" \t\n\r", *word.bytes)) word.bytes++, word.n_bytes--;
-    char *text = arena_push(&exchange->arena, word.n_bytes + 2);
-    if (!text) return error_nomem(err, "bad_words", word.n_bytes);
-    text[0] = ' ';
-    memcpy(text + space, word.bytes, word.n_bytes);
-    TRY(np_tokenize(exchange_model(exchange), text, word.n_bytes + space, NP_NO, NP_DEFAULT,
-                    &tokens, err));
-    int32_t *ids = arena_push_array(&exchange->arena, tokens.n_tokens + 1, sizeof *ids);
-    if (ids) memcpy(ids, tokens.token_ids, tokens.n_tokens * sizeof *ids);
-    *out = (np_ids){ids, tokens.n_tokens};
-    np_tokens_free(&tokens);
-    return ids ? NP_OK : error_nomem(err, "bad_words", out->n * sizeof *ids);
-}
-
-/* As vLLM takes them: at the beginning of a text and, where that is another token, behind a
- * space. */
-static np_status encode_bad_words(struct exchange *exchange, np_sampling *sampling, np_error *err)
-{
-    const struct texts *words = &exchange->ask.bad_words;
-    np_ids *list = arena_push_array(&exchange->arena, 2 * words->n + 1, sizeof *list);
-    if (!list) return error_nomem(err, "bad_words", words->n * sizeof *list);
-    for (size_t i = 0; i < words->n; i++) {
-        np_ids *bare = &list[sampling->n_bad_words], *spaced = bare + 1;
-        char where[32];
-        TRY(encode_word(exchange, words->at[i], false, bare, err));
-        snprintf(where, sizeof where, "bad_words[%zu]", i);
-        if (bare->n == 0) return error_set(err, NP_EINPUT, where, NO_OFFSET, "the text is empty");
-        TRY(encode_word(exchange, words->at[i], true, spaced, err));
-        sampling->n_bad_words += 1 + (spaced->n == bare->n && spaced->ids[0] != bare->ids[0]);
-    }
-    sampling->bad_words = list;
-    return NP_OK;
-}
-
 static int mode_of(const struct exchange *exchange)
 {
     int asked = exchange->ask.logprobs_mode;
     return asked ? asked - 1 : exchange_options(exchange)->logprobs_mode;
-}
-
-/* Below 2^53: any reader of JSON keeps it. */
-static uint64_t draw_seed(int64_t asked)
-{
-    uint32_t seed = 0;
-    if (asked >= 0) return (uint64_t)asked;
-    if (getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = (uint32_t)(uintptr_t)&seed;
-    return seed;
 }
 
 static np_status take_sampling(struct exchange *exchange, struct drawing *drawing, np_error *err)
@@ -96,7 +48,7 @@ static np_status take_sampling(struct exchange *exchange, struct drawing *drawin
     const struct ask *ask = &exchange->ask;
     np_sampling *sampling = &drawing->sampling;
     drawing->temperature = (float)ask->temperature;
-    drawing->seed = draw_seed(ask->seed);
+    drawing->seed = words_seed(ask->seed);
     *sampling = (np_sampling){.temperature = &drawing->temperature,
                               .top_k = (int32_t)ask->top_k,
                               .top_p = (float)ask->top_p,
@@ -122,7 +74,8 @@ static np_status take_sampling(struct exchange *exchange, struct drawing *drawin
         sampling->want = NP_WANT_LOGPROB | NP_WANT_RANK;
         sampling->top = (int32_t)ask->logprobs;
     }
-    return ask->bad_words.n ? encode_bad_words(exchange, sampling, err) : NP_OK;
+    return words_encode(exchange_model(exchange), ask->bad_words.at, ask->bad_words.n,
+                        &exchange->arena, sampling, err);
 }
 
 /* Nested candidates of several prompts have one more level. */
