@@ -17,8 +17,9 @@ struct drawing {
 
 int64_t ask_told(const struct ask *ask)
 {
-    if (ask->prompt_logprobs != NOT_GIVEN) return ask->prompt_logprobs;
-    return NOT_GIVEN;
+    int64_t told = ask->prompt_logprobs, echoed = ask->echo ? ask->logprobs : NOT_GIVEN;
+    if (told == -1 || echoed == -1) return -1;
+    return told > echoed ? told : echoed;
 }
 
 static np_status too_many(const char *where, int64_t given, int64_t most, np_error *err)
@@ -166,7 +167,8 @@ static np_status take_scoring(struct exchange *exchange, size_t prompt, struct d
     int64_t told = ask_told(ask);
     int mode = mode_of(exchange);
     if (told != NOT_GIVEN) {
-        TRY(check_told(exchange, "prompt_logprobs", told, err));
+        TRY(check_told(exchange, told == ask->prompt_logprobs ? "prompt_logprobs" : "logprobs",
+                       told, err));
         request->want |= NP_WANT_LOGPROB | NP_WANT_RANK;
         request->top = (int32_t)told;
     }

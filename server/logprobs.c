@@ -88,13 +88,15 @@ void tell_prompt_logprobs(struct exchange *exchange, const np_result *result, si
                           size_t to, bool first)
 {
     struct json *json = &exchange->writer;
+    int64_t asked = exchange->ask.prompt_logprobs; /* an echo may have asked for more */
+    size_t n_most = asked >= 0 ? (size_t)asked : SIZE_MAX;
     json_begin(json, '[');
     for (size_t i = 0; first && i <= result->start && i < result->n_tokens; i++) json_nil(json);
     for (size_t row = from; row < to; row++) {
         struct told_row told = row_of_prompt(result, row);
         json_begin(json, '{');
         tell_prompt_token(exchange, told.id, told.logprob, told.rank);
-        for (size_t k = 0; k < told.n_top; k++)
+        for (size_t k = 0; k < told.n_top && k < n_most; k++)
             if (told.top_ids[k] != told.id)
                 tell_prompt_token(exchange, told.top_ids[k], told.top_logprobs[k], (int64_t)k + 1);
         json_end(json, '}');

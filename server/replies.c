@@ -78,8 +78,7 @@ static void tell_member(struct exchange *exchange, enum member member, const np_
     }
 }
 
-/* What the numbers are. */
-static void tell_meaning(struct exchange *exchange)
+void tell_meaning(struct exchange *exchange)
 {
     static const char *const raw[] = {"raw_logprobs", "raw_logits", "raw_logprobs", "raw_logits"};
     const struct ask *ask = &exchange->ask;

@@ -23,6 +23,8 @@ void tell_ranked(struct exchange *exchange, int32_t token_id, float logprob, int
 void tell_prompts(struct exchange *exchange);
 /* The same of one prompt, where it stands inside a choice. */
 void tell_prompt(struct exchange *exchange, size_t request);
+/* What the numbers are: their mode, profile and arithmetic; within tell_prompts already. */
+void tell_meaning(struct exchange *exchange);
 /* The same for rows of a stream. */
 void tell_prompt_part(struct exchange *exchange, const np_result *result, const struct part *part);
 
