@@ -470,13 +470,14 @@ typedef struct np_ticket np_ticket;
  * step that did something for a request, with its place among them. What is final then and not
  * before: rows [0, n_rows) of the arrays of `result`; of each choice its first n_tokens tokens with
  * all that is told of them, and n_text_bytes of its text. A call may bring nothing new of a choice.
- * Once for each request, as its last call, it comes with finished = 1: result->error says whether
- * all is well. Requests finish in any order; after the last of them no call follows. It must not
- * wait, nor call the engine except for np_submit and np_cancel. `requests` itself may go at once;
- * the arrays of each are borrowed until it is finished. Where one is refused, its error is returned
- * (of several, err->where begins with "requests[3]."), none is submitted and `ready` is never
- * called. Errors: as np_run for one request; NP_EINPUT (n_requests is 0); NP_ECANCELLED (the engine
- * is closing). */
+ * Arrays that were told can be read until np_wait, also if the request fails; `text` moves as it
+ * grows and may be read within the call alone. Once for each request, as its last call, it comes
+ * with finished = 1: result->error says whether all is well. Requests finish in any order; after
+ * the last of them no call follows. It must not wait, nor call the engine except for np_submit and
+ * np_cancel. `requests` itself may go at once; the arrays of each are borrowed until it is
+ * finished. Where one is refused, its error is returned (of several, err->where begins with
+ * "requests[3]."), none is submitted and `ready` is never called. Errors: as np_run for one
+ * request; NP_EINPUT (n_requests is 0); NP_ECANCELLED (the engine is closing). */
 typedef void np_ready(void *user, size_t request, const np_result *result, size_t n_rows,
                       int finished);
 NP_API np_status np_submit(np_engine *engine, const np_request *requests, size_t n_requests,

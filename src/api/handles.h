@@ -88,7 +88,9 @@ void following_tell(struct work *work);
 /* Arrays of a result for a plan, tied to a job. */
 np_status result_init(np_result *result, const struct plan *plan, struct job *job,
                       struct arena *arena, np_error *err);
-/* After the run: a failed job leaves only its error. */
+/* After the run: what is told is up to date; the first error of its jobs. */
+np_error result_settle(np_result *result);
+/* The same; a failed job leaves only its error. */
 void result_finish(np_result *result);
 
 /* One array that an answer may want. */

@@ -69,7 +69,7 @@ np_status result_init(np_result *result, const struct plan *plan, struct job *jo
     return NP_OK;
 }
 
-void result_finish(np_result *result)
+np_error result_settle(np_result *result)
 {
     size_t n_works;
     struct work *works = result_works(result, &n_works);
@@ -79,6 +79,12 @@ void result_finish(np_result *result)
         result->n_computed += works[i].job.n_computed;
         if (works[i].out) following_tell(&works[i]);
     }
+    return error;
+}
+
+void result_finish(np_result *result)
+{
+    np_error error = result_settle(result);
     if (error.status == NP_OK) return;
     np_result_free(result);
     result->error = error;

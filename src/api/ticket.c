@@ -14,8 +14,9 @@
 struct part {
     np_ticket *ticket;
     np_result result;
-    size_t n_left; /* works: engine's thread */
-    bool finished; /* its jobs are gone */
+    np_result failed; /* arrays that `ready` has told of before the request failed */
+    size_t n_left;    /* works: engine's thread */
+    bool finished;    /* its jobs are gone */
 };
 struct np_ticket {
     struct caller caller;
@@ -30,6 +31,16 @@ struct np_ticket {
     bool ended;
 };
 
+/* Who was told of arrays may be reading them: they stay until np_wait. */
+static void part_finish(struct part *part)
+{
+    np_error error = result_settle(&part->result);
+    part->finished = true;
+    if (error.status == NP_OK) return;
+    part->failed = part->result;
+    part->result = (np_result){.error = error};
+}
+
 static void ticket_event(struct job *job)
 {
     struct part *part = job->user;
@@ -43,9 +54,8 @@ static void ticket_event(struct job *job)
     bool finished = part->n_left == 0;
     if (finished) {
         pthread_mutex_lock(&ticket->lock);
-        result_finish(result);
+        part_finish(part);
         n_rows = result->n_rows; /* none where it failed */
-        part->finished = true;
         pthread_mutex_unlock(&ticket->lock);
     } else {
         n_rows = works->job.n_answered;
@@ -62,7 +72,10 @@ static void ticket_event(struct job *job)
 
 static void ticket_free(np_ticket *ticket)
 {
-    for (size_t i = 0; i < ticket->n_parts; i++) np_result_free(&ticket->parts[i].result);
+    for (size_t i = 0; i < ticket->n_parts; i++) {
+        np_result_free(&ticket->parts[i].result);
+        np_result_free(&ticket->parts[i].failed);
+    }
     pthread_cond_destroy(&ticket->end);
     pthread_mutex_destroy(&ticket->lock);
     mem_free(ticket->parts);
