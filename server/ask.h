@@ -22,6 +22,11 @@ struct texts {
     const np_string *at;
     size_t n;
 };
+struct ints {
+    const int64_t *at; /* NULL: not given */
+    size_t n;
+    bool many; /* was a list: one for each prompt */
+};
 struct biases {
     const np_bias *at;
     size_t n;
@@ -37,6 +42,7 @@ struct ask {
     json_t *messages, *tools, *template_values, *items; /* borrowed from the body */
     const char *chat_template;
     int add_special, parse_special; /* np_choice */
+    int condition;                  /* np_condition */
     int add_generation_prompt, continue_final_message, score_final_message;
     np_string context;
     int64_t truncate;
@@ -68,10 +74,13 @@ struct ask {
     int return_token_ids, tokens_as_ids, output_mode, return_strings;
 
     /* Single routes. */
-    np_ids tokens, lengths, positions;
-    struct texts options;
-    int64_t window, stride, top, logprob_start;
-    int return_text, flat, apply_softmax, item_first, response_format, by;
+    np_ids tokens;
+    struct ints lengths, starts, tops; /* one, or one per prompt */
+    struct prompts query, response;
+    json_t *pieces, *targets, *target_positions, *options;
+    int64_t window, stride;
+    int return_text, flat, flat_base64, apply_softmax, item_first, response_format, by;
+    int cache_prompt, sampled_probs;
     np_string neutral;
 };
 
@@ -82,6 +91,12 @@ struct exchange;
 /* ask_request.c: the parts of *request that every route fills alike; prompt: its place in
  * ask->prompts. Checks what the server limits. Arrays live in the exchange's arena. */
 np_status ask_request(struct exchange *exchange, size_t prompt, np_request *request, np_error *err);
+
+/* The parts that say when it runs and what it shares. */
+void ask_running(const struct exchange *exchange, np_request *request);
+
+/* So many bytes more will be told: NP_ELIMIT once that is above what is sent. */
+np_status ask_expect(struct exchange *exchange, double n_bytes, np_error *err);
 
 /* How many tokens are told beside each scored one; NOT_GIVEN: none is scored. */
 int64_t ask_told(const struct ask *ask);

@@ -135,10 +135,8 @@ static const struct field absent_fields[] = {
     NUMBERS("", FIELD_INT, max_completion_tokens, 0, 0, "null", NULL, NULL, NULL),
     NUMBERS("", FIELD_INT, logprobs, 0, 0, "null", NULL, NULL, NULL),
     NUMBERS("", FIELD_INT, top_logprobs, 0, 0, "null", NULL, NULL, NULL),
-    NUMBERS("", FIELD_INT, logprob_start, 0, 0, "null", NULL, NULL, NULL),
     NUMBERS("", FIELD_INT, window, 0, 0, "null", NULL, NULL, NULL),
     NUMBERS("", FIELD_INT, stride, 0, 0, "null", NULL, NULL, NULL),
-    NUMBERS("", FIELD_INT, top, 0, 0, "null", NULL, NULL, NULL),
     LAST_ROW};
 const struct field *const default_groups[] = {
     drawing_fields,  scoring_fields, running_fields, stream_fields,

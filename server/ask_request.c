@@ -207,7 +207,6 @@ static size_t room_for(const struct exchange *exchange, size_t n_tokens)
 static np_status check_answer(struct exchange *exchange, const np_request *request, np_error *err)
 {
     enum { TOKEN_BYTES = 120, SCORE_BYTES = 24, ROW_BYTES = 40 };
-    size_t most = exchange_options(exchange)->max_answer_bytes;
     double n_vocab = exchange_info(exchange)->n_vocab;
     double n_rows = request->n_tokens > request->start + 1
                         ? (double)(request->n_tokens - request->start - 1)
@@ -222,7 +221,13 @@ static np_status check_answer(struct exchange *exchange, const np_request *reque
         n_beside += sampling->top < 0 ? n_vocab : sampling->top;
         bytes += sampling->n * (double)request->max_tokens * (ROW_BYTES + n_beside * TOKEN_BYTES);
     }
-    exchange->n_expected_bytes += bytes;
+    return ask_expect(exchange, bytes, err);
+}
+
+np_status ask_expect(struct exchange *exchange, double n_bytes, np_error *err)
+{
+    size_t most = exchange_options(exchange)->max_answer_bytes;
+    exchange->n_expected_bytes += n_bytes;
     if (exchange->n_expected_bytes <= (double)most) return NP_OK;
     error_set(err, NP_ELIMIT, "", NO_OFFSET,
               "the answer would take up to %.0f bytes; at most %zu are sent (--max-answer)",
@@ -230,11 +235,22 @@ static np_status check_answer(struct exchange *exchange, const np_request *reque
     return NP_ELIMIT;
 }
 
+void ask_running(const struct exchange *exchange, np_request *request)
+{
+    const struct ask *ask = &exchange->ask;
+    int64_t timeout_ms = exchange_options(exchange)->timeout_ms;
+    if (ask->timeout_ms != NOT_GIVEN && (timeout_ms <= 0 || ask->timeout_ms < timeout_ms))
+        timeout_ms = ask->timeout_ms;
+    request->timeout_ms = timeout_ms;
+    request->priority = (int32_t)ask->priority;
+    request->cache_salt = ask->cache_salt;
+    request->skip_reading_prefix_cache = ask->skip_cache;
+}
+
 np_status ask_request(struct exchange *exchange, size_t prompt, np_request *request, np_error *err)
 {
     const struct ask *ask = &exchange->ask;
     const struct prompt *from = &ask->prompts.at[prompt];
-    int64_t timeout_ms = exchange_options(exchange)->timeout_ms;
     struct drawing *drawing = arena_push_array(&exchange->arena, 1, sizeof *drawing);
     if (!drawing) return error_nomem(err, "request", sizeof *drawing);
     struct encoded *encoded = &exchange->encoded[prompt];
@@ -248,11 +264,6 @@ np_status ask_request(struct exchange *exchange, size_t prompt, np_request *requ
         request->sampling = &drawing->sampling;
         request->max_tokens = room_for(exchange, encoded->n);
     }
-    if (ask->timeout_ms != NOT_GIVEN && (timeout_ms <= 0 || ask->timeout_ms < timeout_ms))
-        timeout_ms = ask->timeout_ms;
-    request->timeout_ms = timeout_ms;
-    request->priority = (int32_t)ask->priority;
-    request->cache_salt = ask->cache_salt;
-    request->skip_reading_prefix_cache = ask->skip_cache;
+    ask_running(exchange, request);
     return check_answer(exchange, request, err);
 }

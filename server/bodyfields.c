@@ -78,6 +78,22 @@ static np_status read_count(struct reader *reader, const struct field *field, co
     return NP_OK;
 }
 
+static np_status read_ints(struct reader *reader, const struct field *field, const char *where,
+                           json_t *value, void *place, np_error *err)
+{
+    bool many = json_is_array(value);
+    size_t n = many ? json_array_size(value) : 1;
+    int64_t *list = arena_push_array(reader->ask->values.arena, n + 1, sizeof *list);
+    if (!list) return error_nomem(err, where, n * sizeof *list);
+    for (size_t i = 0; i < n; i++) {
+        char path[160];
+        snprintf(path, sizeof path, many ? "%s[%zu]" : "%s", where, i);
+        TRY(read_int(reader, field, path, many ? json_array_get(value, i) : value, &list[i], err));
+    }
+    *(struct ints *)place = (struct ints){.at = list, .n = n, .many = many};
+    return NP_OK;
+}
+
 static np_status read_number(struct reader *reader, const struct field *field, const char *where,
                              json_t *value, void *place, np_error *err)
 {
@@ -236,6 +252,15 @@ static np_status read_candidates(struct reader *reader, const struct field *fiel
     return NP_OK;
 }
 
+static np_status read_pieces(struct reader *reader, const struct field *field, const char *where,
+                             json_t *value, void *place, np_error *err)
+{
+    if (!json_is_array(value) && !json_is_string(value) && !json_is_object(value))
+        return wrong(field, where, value, err);
+    *(json_t **)place = value;
+    return NP_OK;
+}
+
 static np_status read_array(struct reader *reader, const struct field *field, const char *where,
                             json_t *value, void *place, np_error *err)
 {
@@ -299,6 +324,8 @@ static const struct kind kinds[] = {
     [FIELD_PROMPT] = {read_prompt, "a text, a list of texts, ids or lists of ids"},
     [FIELD_ID_LISTS] = {read_id_lists, "a list of token ids, or a list of such lists"},
     [FIELD_CANDIDATES] = {read_candidates, "a list of ids, a list of lists, or base64 of a .npy"},
+    [FIELD_INTS] = {read_ints, "an integer, or a list of them"},
+    [FIELD_PIECES] = {read_pieces, "a text, ids, or a list of such"},
     [FIELD_ARRAY] = {read_array, "a list"},
     [FIELD_MAP] = {read_map, "an object"},
     [FIELD_OBJECT] = {read_object, "an object"},

@@ -31,6 +31,8 @@ enum field_kind {
     FIELD_PROMPT,     /* struct prompts: text, texts, ids, lists of ids */
     FIELD_ID_LISTS,   /* struct prompts: lists of ids alone */
     FIELD_CANDIDATES, /* json_t *, kept: what it means depends on the prompts */
+    FIELD_INTS,       /* struct ints: one, or a list */
+    FIELD_PIECES,     /* json_t *, kept: what llama.cpp takes for prompts */
     FIELD_ARRAY,      /* json_t *: the route reads it */
     FIELD_MAP,        /* json_t * */
     FIELD_OBJECT,     /* the groups of fields of `more` */

@@ -28,6 +28,7 @@ static const char *const schemas[] = {
         "\"anyOf\":[{\"type\":\"string\",\"contentEncoding\":\"base64\"},{"
         "\"type\":\"array\",\"items\":{" PADDED_SCHEMA
         "}},{\"type\":\"array\",\"items\":{\"type\":\"array\",\"items\":{" PADDED_SCHEMA "}}}]",
+    [FIELD_PIECES] = "\"type\":[\"string\",\"array\",\"object\"]",
     [FIELD_ARRAY] = "\"type\":\"array\"",
     [FIELD_MAP] = "\"type\":\"object\"",
     [FIELD_IGNORED] = "",
@@ -46,13 +47,31 @@ static void put_schema(const char *schema, int32_t n_vocab, struct buf *out)
 
 static void range_schema(const struct field *field, struct json *json)
 {
-    bool whole = field->kind == FIELD_INT || field->kind == FIELD_COUNT;
+    bool whole = field->kind != FIELD_NUMBER && field->kind != FIELD_ABOVE0;
     json_key(json, "type");
     json_str(json, whole ? "integer" : "number");
     json_key(json, field->kind == FIELD_ABOVE0 ? "exclusiveMinimum" : "minimum");
     whole ? json_int(json, (int64_t)field->low) : json_double(json, field->low);
     json_key(json, "maximum");
     whole ? json_int(json, (int64_t)field->high) : json_double(json, field->high);
+}
+
+static void one_or_many_schema(const struct field *field, struct json *json)
+{
+    json_key(json, "anyOf");
+    json_begin(json, '[');
+    json_begin(json, '{');
+    range_schema(field, json);
+    json_end(json, '}');
+    json_begin(json, '{');
+    json_key(json, "type");
+    json_str(json, "array");
+    json_key(json, "items");
+    json_begin(json, '{');
+    range_schema(field, json);
+    json_end(json, '}');
+    json_end(json, '}');
+    json_end(json, ']');
 }
 
 static void schema_of(const struct field *field, bool strict, int32_t n_vocab, struct json *json);
@@ -104,6 +123,8 @@ static void value_schema(const struct field *field, bool strict, int32_t n_vocab
         put_schema(schema, n_vocab, &text);
         json_raw(json, text.data, text.n_bytes);
         buf_free(&text);
+    } else if (field->kind == FIELD_INTS) {
+        one_or_many_schema(field, json);
     } else if (!schema) {
         range_schema(field, json);
     }

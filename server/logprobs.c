@@ -115,15 +115,15 @@ bool put_scores_npy(const np_result *result, size_t from, size_t to, struct buf 
 }
 
 /* Standard alphabet, padded (RFC 4648). */
-static void put_base64(const struct buf *from, struct buf *out)
+static void put_base64(const void *bytes, size_t n_bytes, struct buf *out)
 {
     static const char alphabet[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const unsigned char *at = (const unsigned char *)from->data;
-    char *to = buf_extend(out, (from->n_bytes + 2) / 3 * 4);
+    const unsigned char *at = bytes;
+    char *to = buf_extend(out, (n_bytes + 2) / 3 * 4);
     if (!to) return;
-    for (size_t i = 0; i < from->n_bytes; i += 3) {
-        size_t n = from->n_bytes - i;
+    for (size_t i = 0; i < n_bytes; i += 3) {
+        size_t n = n_bytes - i;
         uint32_t bits = (uint32_t)at[i] << 16;
         if (n > 1) bits |= (uint32_t)at[i + 1] << 8;
         if (n > 2) bits |= at[i + 2];
@@ -132,6 +132,13 @@ static void put_base64(const struct buf *from, struct buf *out)
         *to++ = n > 1 ? alphabet[bits >> 6 & 63] : '=';
         *to++ = n > 2 ? alphabet[bits & 63] : '=';
     }
+}
+
+void tell_base64(struct exchange *exchange, const void *bytes, size_t n_bytes)
+{
+    json_raw(&exchange->writer, "\"", 1);
+    put_base64(bytes, n_bytes, &exchange->out);
+    buf_puts(&exchange->out, "\"");
 }
 
 static void tell_score_lists(struct exchange *exchange, const np_result *result, size_t from,
@@ -156,13 +163,10 @@ void tell_scores(struct exchange *exchange, const np_result *result, size_t from
         return;
     }
     buf_init(&file, SIZE_MAX);
-    if (put_scores_npy(result, from, to, &file)) {
-        json_raw(&exchange->writer, "\"", 1);
-        put_base64(&file, &exchange->out);
-        buf_puts(&exchange->out, "\"");
-    } else {
+    if (put_scores_npy(result, from, to, &file))
+        tell_base64(exchange, file.data, file.n_bytes);
+    else
         exchange->out.failed = true;
-    }
     buf_free(&file);
 }
 

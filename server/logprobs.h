@@ -34,6 +34,8 @@ void tell_prompt_logprobs(struct exchange *exchange, const np_result *result, si
 void tell_scores(struct exchange *exchange, const np_result *result, size_t from, size_t to);
 /* The .npy file itself into `out`. */
 bool put_scores_npy(const np_result *result, size_t from, size_t to, struct buf *out);
+/* Bytes as base64, a JSON string. */
+void tell_base64(struct exchange *exchange, const void *bytes, size_t n_bytes);
 /* "prompt_logprob_tail": log of the mass beside the candidates, rows [from, to). */
 void tell_tail(struct exchange *exchange, const np_result *result, size_t from, size_t to);
 
