@@ -42,15 +42,18 @@ static char *read_whole(const char *path, np_error *err)
     return text;
 }
 
-static void print_start(struct cli *cli, const struct server *server, const char *fingerprint)
+/* The memory plan: what a sequence of the whole context takes is there from the start. */
+static void print_start(struct cli *cli, const struct server *server, const char *fingerprint,
+                        size_t n_context)
 {
-    np_stats stats = np_engine_stats(cli->engine);
+    const np_info *info = &cli->info;
     fprintf(stderr,
-            "nepit: serving %s at http://%s (fingerprint %s, %s, %s, %d threads wanted; weights "
-            "%lld MiB, keys and values %zu MiB of pages, cache at most %zu MiB)\n",
-            cli->info.path, server_address(server), fingerprint, cli->info.profile, cli->info.cpu,
-            (int)cli->options.n_threads, (long long)(cli->info.weight_bytes >> 20),
-            stats.n_pages * stats.page_bytes >> 20, stats.cache_bytes >> 20);
+            "nepit: serving %s at http://%s (fingerprint %s, %s, %s; weights %lld MiB, keys and "
+            "values of %zu tokens %zu MiB, prefix cache at most %llu MiB)\n",
+            info->path, server_address(server), fingerprint, info->profile, info->cpu,
+            (long long)(info->weight_bytes >> 20), n_context,
+            (size_t)info->kv_bytes_per_token * n_context >> 20,
+            (unsigned long long)(cli->options.cache_memory >> 20));
 }
 
 static int serve(struct cli *cli, struct server *server, const char *fingerprint)
@@ -62,7 +65,7 @@ static int serve(struct cli *cli, struct server *server, const char *fingerprint
     size_t n_context =
         cli->options.n_context ? (size_t)cli->options.n_context : (size_t)cli->info.n_context;
     server_ready(server, cli->model, cli->engine, n_context);
-    print_start(cli, server, fingerprint);
+    print_start(cli, server, fingerprint, n_context);
     server_wait(server);
     watch_stop(SIG_DFL); /* a second signal does not wait for requests that run */
     fprintf(stderr, "nepit: stopping; requests that run are ended\n");

@@ -33,9 +33,10 @@ static np_status check_told(const struct exchange *exchange, const char *where, 
                             np_error *err)
 {
     int64_t most = exchange_options(exchange)->max_logprobs;
-    if (given == NOT_GIVEN || most <= 0) return NP_OK;
-    int64_t n = given < 0 ? exchange_info(exchange)->n_vocab : given;
-    return n > most ? too_many(where, given, most, err) : NP_OK;
+    int64_t n_vocab = exchange_info(exchange)->n_vocab;
+    if (given == NOT_GIVEN) return NP_OK;
+    if (most <= 0 || most > n_vocab) most = n_vocab;
+    return (given < 0 ? n_vocab : given) > most ? too_many(where, given, most, err) : NP_OK;
 }
 
 static int mode_of(const struct exchange *exchange)
@@ -183,6 +184,12 @@ static np_status take_scoring(struct exchange *exchange, size_t prompt, struct d
         if (!ask->candidates)
             return error_set(err, NP_EINPUT, "tail", NO_OFFSET, "needs prompt_logprob_token_ids");
         request->want |= NP_WANT_TAIL;
+    }
+    if (ask->mass) {
+        if (told == NOT_GIVEN || told == 0)
+            return error_set(err, NP_EINPUT, "prompt_logprob_mass", NO_OFFSET,
+                             "needs prompt_logprobs of 1 or more");
+        request->want |= NP_WANT_MASS;
     }
     request->logprobs_mode = mode == 1 || mode == 3 ? NP_RAW_LOGITS : NP_RAW_LOGPROBS;
     if (!isnan(ask->score_temperature)) {

@@ -170,10 +170,10 @@ void tell_scores(struct exchange *exchange, const np_result *result, size_t from
     buf_free(&file);
 }
 
-void tell_tail(struct exchange *exchange, const np_result *result, size_t from, size_t to)
+void tell_values(struct exchange *exchange, const float *values, size_t from, size_t to)
 {
     json_begin(&exchange->writer, '[');
-    for (size_t row = from; row < to; row++) json_float(&exchange->writer, result->tail[row]);
+    for (size_t row = from; row < to; row++) json_float(&exchange->writer, values[row]);
     json_end(&exchange->writer, ']');
 }
 

@@ -36,8 +36,8 @@ void tell_scores(struct exchange *exchange, const np_result *result, size_t from
 bool put_scores_npy(const np_result *result, size_t from, size_t to, struct buf *out);
 /* Bytes as base64, a JSON string. */
 void tell_base64(struct exchange *exchange, const void *bytes, size_t n_bytes);
-/* "prompt_logprob_tail": log of the mass beside the candidates, rows [from, to). */
-void tell_tail(struct exchange *exchange, const np_result *result, size_t from, size_t to);
+/* A list of one number per row: values[from, to). */
+void tell_values(struct exchange *exchange, const float *values, size_t from, size_t to);
 
 /* {"prompt_tokens":...}, of the whole exchange or of what a stream has told so far. */
 void tell_usage(struct exchange *exchange, size_t n_prompt, size_t n_generated);

@@ -54,15 +54,16 @@ void tell_ranked(struct exchange *exchange, int32_t token_id, float logprob, int
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 
-enum member { PROMPT_LOGPROBS, PROMPT_SCORES, PROMPT_TAIL, PROMPT_IDS, N_MEMBERS };
+enum member { PROMPT_LOGPROBS, PROMPT_SCORES, PROMPT_TAIL, PROMPT_MASS, PROMPT_IDS, N_MEMBERS };
 static const char *const member_names[N_MEMBERS] = {"prompt_logprobs", "prompt_token_id_logprobs",
-                                                    "prompt_logprob_tail", "prompt_token_ids"};
+                                                    "prompt_logprob_tail", "prompt_logprob_mass",
+                                                    "prompt_token_ids"};
 
 static bool member_wanted(const struct exchange *exchange, enum member member)
 {
     const struct ask *ask = &exchange->ask;
     bool wanted[N_MEMBERS] = {ask_told(ask) != NOT_GIVEN, ask->candidates != NULL, ask->tail,
-                              ask->return_token_ids};
+                              ask->mass, ask->return_token_ids};
     return wanted[member];
 }
 
@@ -72,7 +73,8 @@ static void tell_member(struct exchange *exchange, enum member member, const np_
     switch (member) {
     case PROMPT_LOGPROBS: tell_prompt_logprobs(exchange, result, from, to, first); break;
     case PROMPT_SCORES: tell_scores(exchange, result, from, to); break;
-    case PROMPT_TAIL: tell_tail(exchange, result, from, to); break;
+    case PROMPT_TAIL: tell_values(exchange, result->tail, from, to); break;
+    case PROMPT_MASS: tell_values(exchange, result->mass, from, to); break;
     case PROMPT_IDS: tell_ids(exchange, result->token_ids, result->n_tokens); break;
     case N_MEMBERS: break;
     }
