@@ -144,7 +144,7 @@ static const struct option table[] = {
     {"port", 0, FOR_SERVE, KIND_INT, AT(serving.port), "N", "default 8000; 0: any free one", 0,
      65535, NULL},
     {"served-model-name", 0, FOR_SERVE, KIND_TEXT, AT(serving.name), "NAME",
-     "as clients call it (default: the file's name)", 0, 0, NULL},
+     "as clients call it; several by commas (default: the file's)", 0, 0, NULL},
     {"api-key-file", 0, FOR_SERVE, KIND_TEXT, AT(serving.api_key_file), "FILE",
      "a key per line; without it nobody needs one", 0, 0, NULL},
     {"max-logprobs", 0, FOR_SERVE, KIND_INT, AT(serving.max_logprobs), "N",

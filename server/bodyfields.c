@@ -456,19 +456,24 @@ np_status body_read(const struct field *const *groups, const json_t *json, bool 
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-static bool name_place(const struct field *const *groups, const char *prefix, const char *name,
-                       size_t n_name, char *out, size_t n_bytes)
+static bool is_name(const char *name, const char *where, size_t n_where)
+{
+    return name && strlen(name) == n_where && memcmp(name, where, n_where) == 0;
+}
+
+/* `own`: looks for the field's own name, not for what the library calls it. */
+static bool name_place(const struct field *const *groups, bool own, const char *prefix,
+                       const char *name, size_t n_name, char *out, size_t n_bytes)
 {
     for (; *groups; groups++)
         for (const struct field *field = *groups; field->name; field++) {
-            const char *becomes = field->becomes ? field->becomes : field->name;
             char inner[128];
             snprintf(inner, sizeof inner, "%s%s.", prefix, field->name);
             if (field->kind == FIELD_OBJECT &&
-                name_place(field->more, inner, name, n_name, out, n_bytes))
+                name_place(field->more, own, inner, name, n_name, out, n_bytes))
                 return true;
-            if (field->kind == FIELD_OBJECT || strlen(becomes) != n_name ||
-                memcmp(becomes, name, n_name) != 0)
+            if (field->kind == FIELD_OBJECT ||
+                !is_name(own ? field->name : field->becomes, name, n_name))
                 continue;
             snprintf(out, n_bytes, "%s%s", prefix, field->name);
             return true;
@@ -479,8 +484,12 @@ static bool name_place(const struct field *const *groups, const char *prefix, co
 void body_name_place(const struct field *const *groups, np_error *err)
 {
     char found[128], rest[sizeof err->where];
-    size_t n_name = strcspn(err->where, "[.");
-    if (n_name == 0 || !name_place(groups, "", err->where, n_name, found, sizeof found)) return;
+    size_t n_name = strcspn(err->where, "[");
+    if (strncmp(err->where, "sampling.", 9) != 0) n_name = strcspn(err->where, "[.");
+    if (n_name == 0) return;
+    if (!name_place(groups, false, "", err->where, n_name, found, sizeof found) &&
+        !name_place(groups, true, "", err->where, n_name, found, sizeof found))
+        return;
     snprintf(rest, sizeof rest, "%s", err->where + n_name);
     snprintf(err->where, sizeof err->where, "%.90s%.90s", found, rest);
 }

@@ -67,6 +67,11 @@ struct server {
     struct metrics metrics;
 };
 
+/* ---- server.c -------------------------------------------------------------------------------- */
+
+/* The i-th name that the model is served under; false: it has fewer. */
+bool server_name(const struct server *server, size_t i, char out[256]);
+
 /* ---- work.c ---------------------------------------------------------------------------------- */
 
 np_status work_begin(struct server *server, np_error *err);

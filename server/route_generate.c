@@ -16,7 +16,11 @@ static const struct field sampling_fields[] = {
     NUMBERS("logprobs", FIELD_COUNT, logprobs, -1, COUNT_MAX, "null", "vLLM", "sampling.top",
             "Beside each generated token its log-probability and the likeliest ones."),
     ONLY("logprob_token_ids", "[]", "vLLM", "Candidates beside generated tokens."),
-    IGNORED("flat_logprobs", "vLLM", "A form of vLLM's Python."), LAST_ROW};
+    IGNORED("flat_logprobs", "vLLM", "A form of vLLM's Python."),
+    ROW("skip_reading_prefix_cache", FIELD_FLAG, skip_cache, "false", "vLLM", NULL,
+        "Computes everything anew. The numbers are the same."),
+    ONLY("extra_args", "[{}]", "vLLM", "There are no further arguments."),
+    LAST_ROW};
 static const struct field *const sampling_groups[] = {sampling_fields, drawing_fields,
                                                       scoring_fields, NULL};
 

@@ -40,18 +40,12 @@ np_status version_reply(struct exchange *exchange, np_error *err)
     return NP_OK;
 }
 
-np_status models_reply(struct exchange *exchange, np_error *err)
+/* One entry per name: clients look for theirs. */
+static void tell_model(struct json *json, const struct server *server, const char *name)
 {
-    const struct server *server = exchange->server;
-    struct json *json = &exchange->writer;
-    json_begin(json, '{');
-    json_key(json, "object");
-    json_str(json, "list");
-    json_key(json, "data");
-    json_begin(json, '[');
     json_begin(json, '{');
     json_key(json, "id");
-    json_str(json, server->model_name);
+    json_str(json, name);
     json_key(json, "object");
     json_str(json, "model");
     json_key(json, "created");
@@ -69,6 +63,19 @@ np_status models_reply(struct exchange *exchange, np_error *err)
     json_key(json, "vocab_size");
     json_int(json, server->info.n_vocab);
     json_end(json, '}');
+}
+
+np_status models_reply(struct exchange *exchange, np_error *err)
+{
+    const struct server *server = exchange->server;
+    struct json *json = &exchange->writer;
+    char name[sizeof server->model_name];
+    json_begin(json, '{');
+    json_key(json, "object");
+    json_str(json, "list");
+    json_key(json, "data");
+    json_begin(json, '[');
+    for (size_t i = 0; server_name(server, i, name); i++) tell_model(json, server, name);
     json_end(json, ']');
     json_end(json, '}');
     return NP_OK;

@@ -55,6 +55,20 @@ const char *server_address(const struct server *server)
     return server->address;
 }
 
+bool server_name(const struct server *server, size_t i, char out[256])
+{
+    const char *names = server->options.served_model_name, *path = server->info.path;
+    const char *last = strrchr(path, '/');
+    if (!names) snprintf(out, 256, "%s", last && last[1] ? last + 1 : path);
+    if (!names) return i == 0;
+    for (names += strspn(names, ", "); i > 0; i--) {
+        names += strcspn(names, ",");
+        names += strspn(names, ", ");
+    }
+    snprintf(out, 256, "%.*s", (int)strcspn(names, ","), names);
+    return *names != 0;
+}
+
 void server_ready(struct server *server, np_model *model, np_engine *engine, size_t n_context)
 {
     const struct server_options *options = &server->options;
@@ -62,11 +76,7 @@ void server_ready(struct server *server, np_model *model, np_engine *engine, siz
     server->engine = engine;
     server->info = np_model_info(model);
     server->n_context = n_context;
-    const char *last = strrchr(server->info.path, '/');
-    snprintf(server->model_name, sizeof server->model_name, "%s",
-             options->served_model_name ? options->served_model_name
-             : last && last[1]          ? last + 1
-                                        : server->info.path);
+    (void)server_name(server, 0, server->model_name);
     snprintf(server->fingerprint, sizeof server->fingerprint, "%s-%s-%s",
              OR(options->fingerprint, "0"), server->info.profile, np_numerics());
     server->state = SERVER_READY;

@@ -35,7 +35,7 @@ struct server;
 struct server_options {
     const char *host;              /* NULL: 127.0.0.1 */
     int port;                      /* 0: 8000; -1: any free one */
-    const char *served_model_name; /* NULL: the last part of the model's path */
+    const char *served_model_name; /* several by commas; NULL: the last part of the model's path */
     const char *fingerprint;       /* of the model's files; told, and compared when asked */
     const char *chat_template;     /* text, in place of the model's own; NULL: that */
     const char *api_keys;          /* a key per line; NULL: nobody needs one */
