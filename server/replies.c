@@ -7,18 +7,21 @@
 
 #include <time.h>
 
+np_status prepare_prompt(struct exchange *exchange, size_t i, np_error *err)
+{
+    char place[sizeof err->where];
+    np_status status = ask_request(exchange, i, &exchange->requests[i], err);
+    if (status == NP_OK) return NP_OK;
+    snprintf(place, sizeof place, "requests[%zu].%.150s", i, err->where);
+    memcpy(err->where, place, sizeof place);
+    return status;
+}
+
 np_status prepare_prompts(struct exchange *exchange, np_error *err)
 {
     size_t n = exchange->ask.prompts.n;
     TRY(exchange_requests(exchange, n, err));
-    for (size_t i = 0; i < n; i++) {
-        char place[sizeof err->where];
-        np_status status = ask_request(exchange, i, &exchange->requests[i], err);
-        if (status == NP_OK) continue;
-        snprintf(place, sizeof place, "requests[%zu].%.150s", i, err->where);
-        memcpy(err->where, place, sizeof place);
-        return status;
-    }
+    for (size_t i = 0; i < n; i++) TRY(prepare_prompt(exchange, i, err));
     return NP_OK;
 }
 

@@ -9,6 +9,8 @@
 
 /* One np_request per prompt of the ask. */
 np_status prepare_prompts(struct exchange *exchange, np_error *err);
+/* The one of prompt i; its errors name the request. */
+np_status prepare_prompt(struct exchange *exchange, size_t i, np_error *err);
 
 /* The members that every answer begins with: its id under `id_key`, object (unless NULL), created,
  * model, system_fingerprint. */

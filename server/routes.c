@@ -21,6 +21,14 @@ const struct route routes[] = {
      "The model that is served."},
     {"GET", "/metrics", ROUTE_INLINE | ROUTE_LOADING, NULL, NULL, metrics_reply, NULL,
      "Counters for Prometheus."},
+    {"POST", "/get_sequence_logprobs/", 0, sequences_groups, sequences_prepare, sequences_reply,
+     NULL, "TRL's: the likeliest tokens at every position behind a prompt."},
+    {"POST", "/get_sequence_logprobs", ROUTE_HIDDEN, sequences_groups, sequences_prepare,
+     sequences_reply, NULL, NULL},
+    {"GET", "/get_world_size/", ROUTE_INLINE | ROUTE_LOADING, NULL, NULL, world_size_reply, NULL,
+     "TRL's: how many workers there are; one."},
+    {"GET", "/get_world_size", ROUTE_INLINE | ROUTE_LOADING | ROUTE_HIDDEN, NULL, NULL,
+     world_size_reply, NULL, NULL},
 };
 const size_t n_routes = sizeof routes / sizeof routes[0];
 

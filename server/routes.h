@@ -52,4 +52,9 @@ np_status version_reply(struct exchange *exchange, np_error *err);
 np_status models_reply(struct exchange *exchange, np_error *err);
 np_status metrics_reply(struct exchange *exchange, np_error *err);
 
+extern const struct field *const sequences_groups[];
+np_status sequences_prepare(struct exchange *exchange, np_error *err);
+np_status sequences_reply(struct exchange *exchange, np_error *err);
+np_status world_size_reply(struct exchange *exchange, np_error *err);
+
 #endif
