@@ -50,8 +50,7 @@ static void exchange_free(struct exchange *exchange)
     for (size_t i = 0; i < exchange->n_requests; i++) {
         np_result_free(&exchange->results[i]);
         struct heard *heard = &exchange->heard[i];
-        for (size_t k = 0; heard->texts && k < heard->result.n_choices; k++)
-            buf_free(&heard->texts[k]);
+        for (size_t k = 0; heard->texts && k < heard->n_room; k++) buf_free(&heard->texts[k]);
     }
     json_decref(exchange->json);
     buf_free(&exchange->body);
@@ -120,7 +119,7 @@ static void on_ready(void *user, size_t request, const np_result *result, size_t
 bool exchange_wants_work(const struct exchange *exchange)
 {
     if (exchange->ticket && exchange->finished)
-        return !exchange->streaming || exchange->suspended || exchange->gone;
+        return !exchange->streaming || exchange->suspended || exchange->over;
     return exchange->streaming && exchange->suspended && exchange->news && !exchange->ended;
 }
 
@@ -165,6 +164,7 @@ static np_status prepare_hearing(struct exchange *exchange, np_error *err)
         heard->choices = arena_push_array(arena, n, sizeof *heard->choices);
         exchange->told[i].choices = arena_push_array(arena, n, sizeof(struct told_choice));
         if (!heard->choices || !exchange->told[i].choices) return no_memory(err);
+        heard->n_room = n;
         if (!exchange->ask.stream) continue;
         heard->texts = arena_push_array(arena, n, sizeof *heard->texts);
         if (!heard->texts) return no_memory(err);
@@ -223,17 +223,22 @@ static np_status submit(struct exchange *exchange, np_error *err)
     return NP_OK;
 }
 
-/* "requests[1].candidate_ids[3]": prompts that the client numbers himself keep the number. */
+/* "requests[1].candidate_ids[3]": what the client numbers himself by prompts keeps the number. */
 static void name_place(struct exchange *exchange, np_error *err)
 {
     size_t request = 0;
+    const json_t *candidates = exchange->ask.candidates, *first = json_array_get(candidates, 0);
+    bool by_prompt = json_is_array(json_array_get(first, 0));
+    const char *numbered = exchange->ask.prompts.many ? "token_ids" : NULL;
     const char *dot = strchr(err->where, '.');
     if (dot && sscanf(err->where, "requests[%zu]", &request) == 1)
         memmove(err->where, dot + 1, strlen(dot + 1) + 1);
-    if (strncmp(err->where, "token_ids", 9) == 0 && exchange->ask.prompts.many) {
+    if (by_prompt && strncmp(err->where, "candidate_ids", 13) == 0) numbered = "candidate_ids";
+    size_t n = numbered ? strlen(numbered) : 0;
+    if (n && strncmp(err->where, numbered, n) == 0) {
         char rest[sizeof err->where];
-        snprintf(rest, sizeof rest, "%s", err->where + 9);
-        snprintf(err->where, sizeof err->where, "token_ids[%zu]%.160s", request, rest);
+        snprintf(rest, sizeof rest, "%s", err->where + n);
+        snprintf(err->where, sizeof err->where, "%s[%zu]%.160s", numbered, request, rest);
     }
     if (exchange->route->fields) body_name_place(exchange->route->fields, err);
 }
@@ -311,15 +316,36 @@ static np_status write_events(struct exchange *exchange, const struct heard *hea
     return NP_OK;
 }
 
+/* What was heard so far, in one piece of memory: the engine tells more meanwhile. NULL: no memory,
+ * here or for a text. The lock is held. */
+static struct heard *copy_heard(const struct exchange *exchange)
+{
+    size_t n = exchange->n_requests, n_room = 0;
+    bool failed = false;
+    for (size_t i = 0; i < n; i++) n_room += exchange->heard[i].n_room;
+    struct heard *heard = mem_alloc(1, n * sizeof *heard + n_room * sizeof(np_generated));
+    np_generated *choices = heard ? (np_generated *)(void *)(heard + n) : NULL;
+    for (size_t i = 0; heard && i < n; i++) {
+        const struct heard *from = &exchange->heard[i];
+        heard[i] = *from;
+        for (size_t k = 0; from->texts && k < from->n_room; k++) failed |= from->texts[k].failed;
+        if (from->n_room == 0) continue;
+        heard[i].choices = memcpy(choices, from->choices, from->n_room * sizeof *choices);
+        if (from->result.choices) heard[i].result.choices = choices;
+        choices += from->n_room;
+    }
+    if (!failed) return heard;
+    mem_free(heard);
+    return NULL;
+}
+
 /* The next part of a stream; `out` is empty, for all of it is sent. */
 static void write_stream(struct exchange *exchange)
 {
     struct server *server = exchange->server;
     np_error err = {0};
-    size_t n = exchange->n_requests;
-    struct heard *heard = mem_alloc(n, sizeof *heard);
     pthread_mutex_lock(&server->lock);
-    if (heard) memcpy(heard, exchange->heard, n * sizeof *heard);
+    struct heard *heard = copy_heard(exchange);
     bool finished = exchange->finished, gone = exchange->gone;
     exchange->news = false;
     pthread_mutex_unlock(&server->lock);

@@ -27,10 +27,11 @@ struct MHD_Connection;
  * a choice in its first n_tokens. A choice's `text` is not to be read: see exchange_text. */
 struct heard {
     np_result result;
-    np_generated *choices; /* [result.n_choices] */
+    np_generated *choices; /* [n_room], of which result.n_choices hold something */
     size_t n_rows;
     bool finished;
-    struct buf *texts; /* [n_choices]: the text so far, for streams alone */
+    struct buf *texts; /* [n_room]: the text so far, for streams alone */
+    size_t n_room;     /* of both; a failed result has no choices any more */
 };
 
 /* What a stream has told of one request. */
@@ -106,6 +107,7 @@ struct exchange {
     bool streaming; /* its headers are sent, or will be */
     bool ended;     /* nothing will be added to `out` */
     bool gone;      /* the client has left */
+    bool over;      /* libmicrohttpd has let go of it: nobody reads `out` any more */
     struct exchange *next_task;
     struct exchange *next, *previous; /* of all that are open */
 

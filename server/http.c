@@ -259,9 +259,12 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **m
     if (client) client_turn(client, false);
     if (!exchange) return;
     struct server *server = exchange->server;
-    exchange->aborted = why != MHD_REQUEST_TERMINATED_COMPLETED_OK;
+    pthread_mutex_lock(&server->lock);
+    exchange->aborted = exchange->gone || why != MHD_REQUEST_TERMINATED_COMPLETED_OK;
+    pthread_mutex_unlock(&server->lock);
     log_exchange(exchange);
     pthread_mutex_lock(&server->lock);
+    exchange->over = true;
     release(exchange);
     metrics_add(&server->metrics, exchange);
     exchange_abandon(exchange);
