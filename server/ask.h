@@ -43,7 +43,10 @@ struct ask {
     const char *chat_template;
     int add_special, parse_special; /* np_choice */
     int condition;                  /* np_condition */
-    int add_generation_prompt, continue_final_message, score_final_message;
+    json_t *documents;
+    const char *reasoning_effort;
+    int add_generation_prompt; /* np_choice */
+    int continue_final_message, score_final_message, parse_special_in_content;
     np_string context;
     int64_t truncate;
 

@@ -45,6 +45,25 @@ np_status generate_reply(struct exchange *exchange, np_error *err);
 np_status generate_event(struct exchange *exchange, const struct heard *heard,
                          const struct part *part, np_error *err);
 
+extern const struct field *const completions_groups[];
+np_status completions_prepare(struct exchange *exchange, np_error *err);
+np_status completions_reply(struct exchange *exchange, np_error *err);
+np_status completions_event(struct exchange *exchange, const struct heard *heard,
+                            const struct part *part, np_error *err);
+
+extern const struct field *const chat_groups[];
+np_status chat_prepare(struct exchange *exchange, np_error *err);
+np_status chat_reply(struct exchange *exchange, np_error *err);
+np_status chat_event(struct exchange *exchange, const struct heard *heard, const struct part *part,
+                     np_error *err);
+
+extern const struct field *const tokenize_groups[];
+np_status tokenize_prepare(struct exchange *exchange, np_error *err);
+np_status tokenize_reply(struct exchange *exchange, np_error *err);
+extern const struct field *const detokenize_groups[];
+np_status detokenize_reply(struct exchange *exchange, np_error *err);
+np_status tokenizer_info_reply(struct exchange *exchange, np_error *err);
+
 extern const struct field *const models_groups[];
 np_status health_reply(struct exchange *exchange, np_error *err);
 np_status ping_reply(struct exchange *exchange, np_error *err);
