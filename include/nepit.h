@@ -339,11 +339,12 @@ typedef struct np_sampling {
     int include_stop; /* leaves the stop text, or token, in the text */
     size_t min_tokens;
     int ignore_eos;
-    int keep_special; /* special tokens appear in the text */
-    int32_t n;        /* choices, 0 = 1, at most 128 */
-    int processed;    /* values told are those after penalties, masks and temperature */
-    unsigned want;    /* of each token: NP_WANT_LOGPROB, _RANK, _ENTROPY (always raw) */
-    int32_t top;      /* likeliest tokens told beside each; -1 all */
+    int keep_special;     /* special tokens appear in the text */
+    int32_t n;            /* choices, 0 = 1, at most 128 */
+    int processed;        /* values told are those after penalties, masks and temperature */
+    unsigned want;        /* of each token: NP_WANT_LOGPROB, _RANK, _ENTROPY (always raw) */
+    int32_t top;          /* likeliest tokens told beside each; -1 all */
+    np_ids candidate_ids; /* tokens told beside each, in this order; duplicates allowed */
 } np_sampling;
 
 typedef enum np_finish {
@@ -366,7 +367,10 @@ typedef struct np_generated {
     size_t n_top;        /* 0: both lists are NULL */
     int32_t *top_ids;    /* [n_tokens][n_top] by rank; -1 where masks leave fewer */
     float *top_logprobs; /* [n_tokens][n_top] */
-    char *text;          /* NULL without a tokenizer */
+    const int32_t *candidate_ids; /* [n_candidates] np_sampling.candidate_ids, borrowed */
+    size_t n_candidates;
+    float *scores; /* [n_tokens][n_candidates] */
+    char *text;    /* NULL without a tokenizer */
     size_t n_text_bytes;
     size_t *text_end; /* [n_tokens]; NULL without a tokenizer */
     np_finish finish;

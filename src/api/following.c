@@ -141,16 +141,40 @@ void following_tell(struct work *work)
     out->n_text_bytes = work->watch.n_final;
 }
 
+/* What a row must have of candidates; checked as those of a request are. */
+static np_status take_candidates(const np_engine *engine, const np_sampling *asked,
+                                 struct arena *arena, struct generation *g, np_error *err)
+{
+    const np_request row = {.candidate_ids = asked->candidate_ids.ids,
+                            .n_candidates = asked->candidate_ids.n};
+    const int32_t any = 0;
+    char where[sizeof err->where];
+    struct plan plan;
+    if (row.n_candidates == 0) return NP_OK;
+    np_status status =
+        plan_init(&plan, &row, &any, 1, engine->model->model->config.n_vocab, 1, arena, err);
+    if (status != NP_OK) {
+        snprintf(where, sizeof where, "sampling.%.150s", err->where);
+        memcpy(err->where, where, sizeof where);
+        return status;
+    }
+    g->candidate_ids = row.candidate_ids;
+    g->wanted = plan.wanted;
+    g->n_candidates = row.n_candidates;
+    return NP_OK;
+}
+
 /* The arrays of one choice. */
 static np_status choice_init(const np_engine *engine, const np_sampling *asked, struct work *work,
                              size_t n_works, struct arena *arena, np_error *err)
 {
     struct generation *g = &work->generation;
     size_t n = g->max_tokens, n_vocab = engine->model->model->config.n_vocab, top = 0;
-    size_t n_tokens = work->plan.n_tokens;
+    size_t n_tokens = work->plan.n_tokens, scores = 0;
     bool all = asked->top < 0 || (size_t)asked->top > n_vocab;
     g->n_top = all ? n_vocab : (size_t)asked->top;
     if (__builtin_mul_overflow(n, g->n_top, &top)) top = SIZE_MAX;
+    if (__builtin_mul_overflow(n, g->n_candidates, &scores)) scores = SIZE_MAX;
     void *history = NULL;
     size_t n_history =
         sampling_wants_history(&work->sampling) ? history_bytes(n_tokens + n, n_vocab) : 0;
@@ -162,6 +186,7 @@ static np_status choice_init(const np_engine *engine, const np_sampling *asked, 
         {asked->want & NP_WANT_ENTROPY, n, sizeof(float), &g->entropies},
         {g->n_top > 0, top, sizeof(int32_t), &g->top_ids},
         {g->n_top > 0, top, sizeof(float), &g->top_logprobs},
+        {g->n_candidates > 0, scores, sizeof(float), &g->scores},
         {work->tokenizer != NULL, n, sizeof(size_t), &work->out->text_end}};
     TRY(push_answers(arena, answers, sizeof answers / sizeof *answers, n_works, err));
     memcpy(g->token_ids, work->plan.token_ids, n_tokens * sizeof(int32_t));
@@ -179,6 +204,9 @@ static np_status choice_init(const np_engine *engine, const np_sampling *asked, 
     out->n_top = g->n_top;
     out->top_ids = g->top_ids;
     out->top_logprobs = g->top_logprobs;
+    out->candidate_ids = g->candidate_ids;
+    out->n_candidates = g->n_candidates;
+    out->scores = g->scores;
     out->stop_index = -1;
     out->seed = work->sampling.seed;
     return NP_OK;
@@ -214,6 +242,7 @@ np_status submit_choices(const np_engine *engine, const np_request *request, np_
         work->job.generation = &work->generation;
         if (!watch_init(&work->watch, &memory->stops, asked->include_stop != 0, &memory->arena))
             return error_nomem(err, "stop", asked->n_stop);
+        TRY(take_candidates(engine, asked, &memory->arena, &work->generation, err));
         TRY(choice_init(engine, asked, work, memory->n_works, &memory->arena, err));
     }
     return NP_OK;

@@ -52,6 +52,9 @@ static void tell_processed(const struct engine *engine, const struct draw *draw,
         scores.top_ids = g->top_ids + at * g->n_top;
         scores.top_values = g->top_logprobs + at * g->n_top;
     }
+    scores.n_ids = g->n_candidates;
+    scores.ids = g->candidate_ids;
+    if (g->scores) scores.values = g->scores + at * g->n_candidates;
     token_scores(engine->model->kernels, row, n_vocab, draw->id, &scores);
     for (size_t i = scores.n_top; i < g->n_top; i++) {
         scores.top_ids[i] = -1;
@@ -101,6 +104,7 @@ static struct head_row raw_row(struct draw *draw, size_t row)
         out.top_ids = g->top_ids + at * g->n_top;
         out.top_logprobs = g->top_logprobs + at * g->n_top;
     }
+    if (raw && g->n_candidates) out.scores = g->scores + at * g->n_candidates;
     if (g->entropies) out.entropy = g->entropies + at;
     /* Choices that begin alike draw from one row: one of them writes. */
     uint64_t bit = (uint64_t)1 << row % PANEL;
@@ -170,8 +174,12 @@ void generate_tokens(struct engine *engine)
         size_t row = job_length(job) - 1;
         struct node *node = job->path[row / PANEL];
         engine->draws[n] = (struct draw){.job = job, .node = node, .id = -1};
-        engine->draws[n].plan =
-            (struct plan){.n_top = g->n_top, .logits = job->plan->logits, .temperature = 1};
+        engine->draws[n].plan = (struct plan){.n_top = g->n_top,
+                                              .n_candidates = g->n_candidates,
+                                              .candidate_ids = g->candidate_ids,
+                                              .wanted = g->wanted,
+                                              .logits = job->plan->logits,
+                                              .temperature = 1};
         engine->head_rows[n] = (struct head_row){
             .hidden = kv_hidden(&engine->model->kv, node->page, row % PANEL), .target = -1};
         g->draws = false;

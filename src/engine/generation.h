@@ -34,6 +34,10 @@ struct generation {
     int32_t *ranks;
     int32_t *top_ids;    /* [max_tokens][n_top]; -1 where fewer tokens were left */
     float *top_logprobs; /* [max_tokens][n_top] */
+    const int32_t *candidate_ids;
+    const struct wanted_id *wanted; /* [n_candidates] the same, as a plan has them */
+    size_t n_candidates;
+    float *scores; /* [max_tokens][n_candidates] in the order of candidate_ids */
 
     /* out */
     size_t n_generated;

@@ -419,6 +419,10 @@ void token_scores(const struct kernels *kernels, const float *logits, size_t n_v
         scores->logits ? (struct row_lse){0} : masked_lse(kernels, logits, n_vocab);
     scores->rank = (int32_t)(n_before + 1);
     scores->value = scores->logits ? logits[target] : logprob_of(lse, logits[target]);
+    for (size_t i = 0; i < scores->n_ids; i++) {
+        float logit = logits[scores->ids[i]];
+        scores->values[i] = scores->logits ? logit : logprob_of(lse, logit);
+    }
     scores->n_top = top.n;
     for (size_t i = 0; i < top.n && !scores->logits; i++)
         top.logits[i] = logprob_of(lse, top.logits[i]);

@@ -112,12 +112,15 @@ np_status sample_row(const struct sample_input *input, float *logits, size_t n_v
 /* What is asked of a row in memory, raw or processed, masked tokens being -inf: as head_answer
  * gives it, with the same bits where no token is masked. */
 struct token_scores {
-    bool logits;       /* in: values are logits, not log-probabilities */
-    size_t n_top;      /* in: places in the lists; out: filled, masked tokens never are */
-    int32_t *top_ids;  /* [n_top], in the order of item 8 */
-    float *top_values; /* [n_top] */
-    float value;       /* of the token asked for; -inf where masked */
-    int32_t rank;      /* of that token */
+    bool logits;        /* in: values are logits, not log-probabilities */
+    size_t n_top;       /* in: places in the lists; out: filled, masked tokens never are */
+    int32_t *top_ids;   /* [n_top], in the order of item 8 */
+    float *top_values;  /* [n_top] */
+    float value;        /* of the token asked for; -inf where masked */
+    int32_t rank;       /* of that token */
+    const int32_t *ids; /* [n_ids] in: of these too */
+    size_t n_ids;
+    float *values; /* [n_ids] */
 };
 void token_scores(const struct kernels *kernels, const float *logits, size_t n_vocab, int32_t id,
                   struct token_scores *scores);

@@ -47,6 +47,8 @@ static void teacher_agrees(np_engine *engine, const np_request *asked, const np_
                           .start = n_prompt - 1,
                           .want = ALL_WANTS,
                           .top = (int32_t)choice->n_top,
+                          .candidate_ids = choice->candidate_ids,
+                          .n_candidates = choice->n_candidates,
                           .logprobs_mode = asked->logprobs_mode,
                           .skip_reading_prefix_cache = alone};
     np_result right = run_well(engine, &request);
@@ -57,6 +59,8 @@ static void teacher_agrees(np_engine *engine, const np_request *asked, const np_
     size_t n_cells = n * choice->n_top;
     assert_memory_equal(right.top_ids, choice->top_ids, n_cells * sizeof(int32_t));
     assert_memory_equal(right.top_logprobs, choice->top_logprobs, n_cells * sizeof(float));
+    n_cells = n * choice->n_candidates;
+    assert_memory_equal(right.scores, choice->scores, n_cells * sizeof(float));
     np_result_free(&right);
     mem_free(ids);
 }
@@ -324,6 +328,11 @@ static void processed_values_are_those_of_the_draw(void **state)
                     assert_true(top[k] == -1 && values[k] == -INFINITY);
                 else
                     assert_true(fabs((double)values[k] - (row[top[k]] - base)) < 1e-4);
+            }
+            for (size_t k = 0; k < choice->n_candidates; k++) {
+                double right = row[choice->candidate_ids[k]] - base;
+                float value = choice->scores[i * choice->n_candidates + k];
+                assert_true(value == (float)right || fabs((double)value - right) < 1e-4);
             }
         }
         np_result_free(&result);
