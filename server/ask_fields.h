@@ -46,6 +46,10 @@
         NULL, FIELD_IGNORED, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, false \
     }
 
+#define LOGPROB_TOKEN_IDS                                                                    \
+    ROW("logprob_token_ids", FIELD_IDS, logprob_ids, NULL, "vLLM", "sampling.candidate_ids", \
+        "Beside each generated token the log-probabilities of these, in place of the likeliest.")
+
 extern const struct field drawing_fields[];  /* how tokens are drawn */
 extern const struct field scoring_fields[];  /* what is told of the prompt's rows */
 extern const struct field running_fields[];  /* when it runs, what it shares */

@@ -71,6 +71,8 @@ static np_status take_sampling(struct exchange *exchange, struct drawing *drawin
                               .keep_special = !ask->skip_special,
                               .n = (int32_t)ask->n,
                               .processed = mode_of(exchange) >= 2};
+    sampling->candidate_ids = ask->logprob_ids;
+    if (ask->logprob_ids.n) sampling->want = NP_WANT_LOGPROB | NP_WANT_RANK;
     if (ask->logprobs != NOT_GIVEN) {
         TRY(check_told(exchange, "logprobs", ask->logprobs, err));
         sampling->want = NP_WANT_LOGPROB | NP_WANT_RANK;

@@ -58,11 +58,21 @@ struct told_row row_of_choice(const np_generated *choice, size_t token)
     struct told_row told = {.id = choice->token_ids[token], .n_top = choice->n_top};
     if (choice->logprobs) told.logprob = choice->logprobs[token];
     if (choice->ranks) told.rank = choice->ranks[token];
-    if (choice->n_top) {
+    if (choice->n_candidates) {
+        told.chosen = true;
+        told.n_top = choice->n_candidates;
+        told.top_ids = choice->candidate_ids;
+        told.top_logprobs = choice->scores + token * choice->n_candidates;
+    } else if (choice->n_top) {
         told.top_ids = choice->top_ids + token * choice->n_top;
         told.top_logprobs = choice->top_logprobs + token * choice->n_top;
     }
     return told;
+}
+
+int64_t rank_in(const struct told_row *row, size_t k)
+{
+    return row->chosen ? 0 : (int64_t)k + 1;
 }
 
 static void tell_prompt_token(struct exchange *exchange, int32_t id, float logprob, int64_t rank)

@@ -20,7 +20,10 @@ struct told_row {
     const int32_t *top_ids; /* [n_top]; -1 ends them */
     const float *top_logprobs;
     size_t n_top;
+    bool chosen; /* these are the tokens that the client named, in its order */
 };
+/* 1 for the likeliest; 0: not known. */
+int64_t rank_in(const struct told_row *row, size_t k);
 struct told_row row_of_prompt(const np_result *result, size_t row);
 struct told_row row_of_choice(const np_generated *choice, size_t token);
 

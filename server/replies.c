@@ -52,7 +52,7 @@ void tell_ranked(struct exchange *exchange, int32_t token_id, float logprob, int
     json_key(json, "logprob");
     json_float(json, logprob);
     json_key(json, "rank");
-    json_int(json, rank);
+    rank > 0 ? json_int(json, rank) : json_nil(json);
 }
 
 /* ---- prompts --------------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@ np_status prepare_prompt(struct exchange *exchange, size_t i, np_error *err);
  * model, system_fingerprint. */
 void tell_head(struct exchange *exchange, const char *id_key, const char *object);
 
-/* "token_id", "logprob", "rank", within an object. */
+/* "token_id", "logprob", "rank" (null below 1), within an object. */
 void tell_ranked(struct exchange *exchange, int32_t token_id, float logprob, int64_t rank);
 
 /* The members that tell of prompts, at the top level of an answer: prompt_logprobs,

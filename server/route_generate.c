@@ -15,7 +15,7 @@ static const struct field sampling_fields[] = {
             "At most so many tokens follow; 0: none; null: to the end of the context."),
     NUMBERS("logprobs", FIELD_COUNT, logprobs, -1, COUNT_MAX, "null", "vLLM", "sampling.top",
             "Beside each generated token its log-probability and the likeliest ones."),
-    ONLY("logprob_token_ids", "[]", "vLLM", "Candidates beside generated tokens."),
+    LOGPROB_TOKEN_IDS,
     IGNORED("flat_logprobs", "vLLM", "A form of vLLM's Python."),
     ROW("skip_reading_prefix_cache", FIELD_FLAG, skip_cache, "false", "vLLM", NULL,
         "Computes everything anew. The numbers are the same."),
@@ -57,7 +57,7 @@ static void tell_content(struct exchange *exchange, const np_generated *choice, 
         json_begin(json, '[');
         for (size_t k = 0; k < row.n_top && row.top_ids[k] >= 0; k++) {
             json_begin(json, '{');
-            tell_ranked(exchange, row.top_ids[k], row.top_logprobs[k], (int64_t)k + 1);
+            tell_ranked(exchange, row.top_ids[k], row.top_logprobs[k], rank_in(&row, k));
             json_end(json, '}');
         }
         json_end(json, ']');
