@@ -67,6 +67,7 @@ struct ask {
     np_ids stop_ids, allowed_ids;
     struct biases biases;
     int64_t logprobs, top_logprobs;
+    np_ids logprob_ids;
     int wants_logprobs;
 
     /* How it is run and told. */
