@@ -122,6 +122,9 @@ static np_status encode(struct exchange *exchange, const struct prompt *from,
         encoded->n = from->ids.n;
         return NP_OK;
     }
+    if (!exchange_info(exchange)->has_tokenizer)
+        return error_set(err, NP_EUNSUPPORTED, "token_ids", NO_OFFSET,
+                         "the model has no tokenizer: give token ids in place of a text");
     TRY(np_tokenize(exchange_model(exchange), from->text.bytes, from->text.n_bytes,
                     (np_choice)ask->add_special, (np_choice)ask->parse_special, &tokens, err));
     size_t n = tokens.n_tokens;

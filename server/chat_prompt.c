@@ -136,6 +136,11 @@ np_status chat_prompt(struct exchange *exchange, np_chat_text *out, np_error *er
                     .continue_final_message = stays_open,
                     .add_special = (np_choice)ask->add_special,
                     .parse_special = ask->parse_special_in_content ? NP_YES : NP_NO};
+    const np_info *info = exchange_info(exchange);
+    if (!info->has_tokenizer || (!source && !info->has_chat_template))
+        return error_set(err, NP_EUNSUPPORTED, info->has_tokenizer ? "chat_template" : "messages",
+                         NO_OFFSET, "the model has no %s",
+                         info->has_tokenizer ? "chat template: give one" : "tokenizer");
     if (ask->add_generation_prompt == NP_YES && stays_open)
         return error_set(err, NP_EINPUT, "add_generation_prompt", NO_OFFSET,
                          "no other message is begun while the last one stays open");

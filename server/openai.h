@@ -21,8 +21,6 @@ np_status openai_name_answer(struct exchange *exchange, const char *prefix, np_e
 /* Renders and encodes the messages of the ask; out is freed by np_chat_text_free. Places of errors
  * are the client's. */
 np_status chat_prompt(struct exchange *exchange, np_chat_text *out, np_error *err);
-/* The text of a message's content, parts joined by newlines; in the arena, NULL: no memory. */
-char *chat_content(struct exchange *exchange, const json_t *message, size_t *n_bytes);
 
 /* ---- numbers of tokens (openai_logprobs.c) --------------------------------------------------- */
 

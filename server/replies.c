@@ -88,10 +88,10 @@ void tell_meaning(struct exchange *exchange)
     static const char *const raw[] = {"raw_logprobs", "raw_logits", "raw_logprobs", "raw_logits"};
     const struct ask *ask = &exchange->ask;
     struct json *json = &exchange->writer;
-    if (ask_told(ask) == NOT_GIVEN && !ask->candidates && ask->logprobs == NOT_GIVEN) return;
+    bool prompt = ask_told(ask) != NOT_GIVEN || ask->candidates || ask->score_final_message;
+    if (!prompt && ask->logprobs == NOT_GIVEN) return;
     int mode =
         ask->logprobs_mode ? ask->logprobs_mode - 1 : exchange_options(exchange)->logprobs_mode;
-    bool prompt = ask_told(ask) != NOT_GIVEN || ask->candidates;
     json_key(json, "logprobs_mode");
     json_str(json, prompt ? raw[mode] : server_modes[mode]);
     json_key(json, "profile");

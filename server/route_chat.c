@@ -60,7 +60,7 @@ struct chat {
     size_t first, last, content_begin, content_end, n_before;
     const size_t *begin, *end; /* [n_tokens] */
 
-    bool begun, ids_told; /* of a stream */
+    bool begun, prompt_told; /* of a stream */
 };
 
 /* ---- what is asked --------------------------------------------------------------------------- */
@@ -339,11 +339,12 @@ static void end_event(struct exchange *exchange, const np_result *result, const 
     if (part->kind == PART_ROWS) {
         tell_prompt_part(exchange, result, part);
         if (exchange->ask.score_final_message) tell_final(exchange, result, part->from, part->to);
-    } else if (exchange->ask.return_token_ids && !extra->ids_told) {
-        json_key(json, "prompt_token_ids");
-        tell_ids(exchange, exchange->encoded[0].ids, exchange->encoded[0].n);
+    } else if (!extra->prompt_told) {
+        struct part none = {.kind = PART_ROWS, .first = true};
+        bool wanted = exchange->ask.return_token_ids || ask_told(&exchange->ask) != NOT_GIVEN;
+        if (wanted) tell_prompt_part(exchange, result, &none);
     }
-    extra->ids_told = true;
+    extra->prompt_told = true;
     tell_usage_part(exchange, part);
     json_end(json, '}');
     exchange_event_end(exchange);

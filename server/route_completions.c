@@ -34,7 +34,7 @@ struct echoed {
     const char *text;
     size_t n_bytes;
     size_t n_tokens, n_characters;
-    bool begun, ids_told;
+    bool begun;
 };
 struct completions {
     struct echoed *prompts; /* [n_requests] */
@@ -183,18 +183,14 @@ static void begin_choice(struct exchange *exchange, size_t request, size_t choic
         json_nil(json);
 }
 
-/* What stands beside a prompt's rows, or before the first token where it has none. */
-static void tell_prompt_of(struct exchange *exchange, const np_result *result,
-                           const struct part *part)
+/* What a choice's first event says of a prompt that had no row to tell. */
+static void tell_rowless(struct exchange *exchange, const np_result *result,
+                         const struct part *part)
 {
-    const struct completions *extra = exchange->extra;
-    if (part->kind == PART_ROWS) {
-        tell_prompt_part(exchange, result, part);
-    } else if (exchange->ask.return_token_ids && !extra->prompts[part->request].ids_told) {
-        json_key(&exchange->writer, "prompt_token_ids");
-        tell_ids(exchange, exchange->encoded[part->request].ids,
-                 exchange->encoded[part->request].n);
-    }
+    struct part none = {.kind = PART_ROWS, .request = part->request, .first = true};
+    bool wanted = exchange->ask.return_token_ids || ask_told(&exchange->ask) != NOT_GIVEN;
+    if (wanted && part->first && !exchange->told[part->request].begun)
+        tell_prompt_part(exchange, result, &none);
 }
 
 /* Tokens of a prompt up to `to`, if it is echoed, and its text, for each of its choices. */
@@ -217,10 +213,10 @@ static void event_prompt(struct exchange *exchange, const np_result *result,
         begin_choice(exchange, part->request, k, &text, echo ? &legacy : NULL);
         json_key(&exchange->writer, "finish_reason");
         json_nil(&exchange->writer);
-        tell_prompt_of(exchange, result, part);
+        if (part->kind == PART_ROWS) tell_prompt_part(exchange, result, part);
         json_end(&exchange->writer, '}');
     }
-    echoed->begun = echoed->ids_told = true;
+    echoed->begun = true;
     echoed->n_tokens = to;
     echoed->n_characters = legacy.n_characters;
     end_event(exchange, part);
@@ -239,13 +235,12 @@ static void event_rest(struct exchange *exchange, const np_result *result, const
 static void event_tokens(struct exchange *exchange, const struct heard *heard,
                          const struct part *part)
 {
-    struct completions *extra = exchange->extra;
+    const struct completions *extra = exchange->extra;
     const np_generated *choice = &heard->choices[part->choice];
     struct told_choice *told = &exchange->told[part->request].choices[part->choice];
-    struct echoed *echoed = &extra->prompts[part->request];
     struct legacy legacy = {.choice = choice, .from = part->from, .to = part->to};
     struct buf text;
-    if (part->first) told->n_characters = echoed->n_characters;
+    if (part->first) told->n_characters = extra->prompts[part->request].n_characters;
     legacy.n_characters = told->n_characters;
     buf_init(&text, SIZE_MAX);
     exchange_text(exchange, part->request, part->choice, part->text_from, part->text_to, &text);
@@ -259,8 +254,7 @@ static void event_tokens(struct exchange *exchange, const struct heard *heard,
         json_key(&exchange->writer, "token_ids");
         tell_ids(exchange, choice->token_ids + part->from, part->to - part->from);
     }
-    tell_prompt_of(exchange, &heard->result, part);
-    echoed->ids_told = true;
+    tell_rowless(exchange, &heard->result, part);
     json_end(&exchange->writer, '}');
     end_event(exchange, part);
 }
@@ -268,17 +262,19 @@ static void event_tokens(struct exchange *exchange, const struct heard *heard,
 /* Choices of a request of which nothing was to follow, each with its end. */
 static void event_nothing(struct exchange *exchange, const struct part *part)
 {
-    struct completions *extra = exchange->extra;
     static const struct buf empty;
     for (size_t k = 0; k < n_choices_of(exchange, part->request); k++) {
         begin_event(exchange);
         begin_choice(exchange, part->request, k, &empty, NULL);
         tell_ending(exchange, choice_of(exchange, part->request, k), true);
-        tell_prompt_of(exchange, &exchange->results[part->request], part);
+        if (exchange->ask.return_token_ids) {
+            json_key(&exchange->writer, "token_ids");
+            tell_ids(exchange, NULL, 0);
+        }
+        tell_rowless(exchange, &exchange->results[part->request], part);
         json_end(&exchange->writer, '}');
         end_event(exchange, part);
     }
-    extra->prompts[part->request].ids_told = true;
 }
 
 static void event_end(struct exchange *exchange, const struct part *part)

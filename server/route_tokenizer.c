@@ -42,6 +42,11 @@ static np_status keep_ids(struct exchange *exchange, const np_tokens *tokens, np
     return NP_OK;
 }
 
+static np_status no_tokenizer(const char *where, np_error *err)
+{
+    return error_set(err, NP_EUNSUPPORTED, where, NO_OFFSET, "the model has no tokenizer");
+}
+
 np_status tokenize_prepare(struct exchange *exchange, np_error *err)
 {
     struct ask *ask = &exchange->ask;
@@ -49,6 +54,7 @@ np_status tokenize_prepare(struct exchange *exchange, np_error *err)
     np_tokens tokens;
     if (!ask->prompt_text.bytes == !ask->messages)
         return error_set(err, NP_EINPUT, "prompt", NO_OFFSET, "prompt or messages: one of them");
+    if (!exchange_info(exchange)->has_tokenizer) return no_tokenizer("prompt", err);
     if (ask->messages) {
         TRY(chat_prompt(exchange, &chat, err));
         np_status status = keep_ids(exchange, &chat.tokens, err);
@@ -91,6 +97,7 @@ np_status detokenize_reply(struct exchange *exchange, np_error *err)
     const np_ids *tokens = &exchange->ask.tokens;
     size_t n_bytes;
     char *text;
+    if (!exchange_info(exchange)->has_tokenizer) return no_tokenizer("tokens", err);
     TRY(np_detokenize(exchange_model(exchange), tokens->ids, tokens->n, &text, &n_bytes, err));
     json_begin(json, '{');
     json_key(json, "prompt");
@@ -112,8 +119,7 @@ np_status tokenizer_info_reply(struct exchange *exchange, np_error *err)
                                     {"pad_token", names.pad_token},
                                     {"unk_token", names.unk_token},
                                     {"chat_template", own ? own : names.chat_template}};
-    if (!info->has_tokenizer)
-        return error_set(err, NP_EUNSUPPORTED, "", NO_OFFSET, "the model has no tokenizer");
+    if (!info->has_tokenizer) return no_tokenizer("", err);
     json_begin(json, '{');
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         json_key(json, texts[i][0]);
