@@ -192,6 +192,24 @@ static np_status check_identity(const struct exchange *exchange, np_error *err)
     return NP_OK;
 }
 
+/* What a body becomes in memory can be fifty times its bytes. */
+static np_status check_json(struct exchange *exchange, np_error *err)
+{
+    enum { LIST_BYTES = 160, VALUE_BYTES = 48 };
+    const struct buf *body = &exchange->body;
+    size_t n_lists = 0, n_values = 0;
+    for (size_t i = 0; i < body->n_bytes; i++) {
+        char c = body->data[i];
+        n_lists += c == '[' || c == '{';
+        n_values += c == ',';
+    }
+    if (n_lists * LIST_BYTES + n_values * VALUE_BYTES <= MAX_JSON_BYTES) return NP_OK;
+    exchange->status = 413;
+    return error_set(err, NP_ELIMIT, "body", NO_OFFSET,
+                     "%zu lists and %zu values are too many; a list of ids may be base64 of a .npy",
+                     n_lists, n_values);
+}
+
 static np_status read_body(struct exchange *exchange, np_error *err)
 {
     const struct route *route = exchange->route;
@@ -200,6 +218,7 @@ static np_status read_body(struct exchange *exchange, np_error *err)
     if (body->n_bytes == 0)
         return error_set(err, NP_EINPUT, "body", NO_OFFSET,
                          "a JSON object is expected; it is empty");
+    TRY(check_json(exchange, err));
     TRY(values_parse(&exchange->ask.values, body->data, body->n_bytes, "body", MAX_JSON_DEPTH,
                      &exchange->json, err));
     TRY(body_read(route->fields, exchange->json, route->flags & ROUTE_STRICT, &exchange->ask,

@@ -32,21 +32,25 @@ static struct client *client_of(struct MHD_Connection *connection)
 
 /* ---- what the headers say -------------------------------------------------------------------- */
 
-static enum MHD_Result count_lengths(void *user, enum MHD_ValueKind kind, const char *name,
-                                     const char *value)
+/* Who reads the other one of two has another request before him. */
+enum { LENGTH, ENCODING, HOST, N_SINGLE };
+
+static enum MHD_Result count_single(void *user, enum MHD_ValueKind kind, const char *name,
+                                    const char *value)
 {
+    static const char *const names[] = {"Content-Length", "Transfer-Encoding", "Host"};
     int *n = user;
-    *n += strcasecmp(name, "Content-Length") == 0;
+    for (int i = 0; i < N_SINGLE; i++) n[i] += strcasecmp(name, names[i]) == 0;
     return MHD_YES;
 }
 
-/* A request whose end could be read in two ways. */
+/* A request whose end, or whose Host, could be read in two ways. */
 static bool is_ambiguous(struct exchange *exchange)
 {
-    int n_lengths = 0;
+    int n[N_SINGLE] = {0};
     const char *encoding = header(exchange, "Transfer-Encoding");
-    MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, count_lengths, &n_lengths);
-    return n_lengths > 1 || (n_lengths && encoding) ||
+    MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, count_single, n);
+    return n[LENGTH] + n[ENCODING] > 1 || n[HOST] > 1 ||
            (encoding && strcasecmp(encoding, "chunked") != 0);
 }
 
@@ -131,6 +135,7 @@ static int check_route(struct exchange *exchange, const char *method, const char
     char allowed[64];
     exchange->route = route_find(method, exchange->path, allowed);
     if (exchange->route) return 0;
+    if (allowed[0] && strcmp(method, "OPTIONS") == 0) return 204; /* what browsers ask first */
     *why = allowed[0] ? "this path takes another method; the header Allow lists them"
                       : "there is no such path; /openapi.json lists them";
     return allowed[0] ? 405 : 404;
@@ -142,7 +147,7 @@ static int check_headers(struct exchange *exchange, const char *method, const ch
     const char *length = header(exchange, "Content-Length");
     int status;
     if (is_ambiguous(exchange)) {
-        *why = "one Content-Length or Transfer-Encoding: chunked is expected";
+        *why = "one Host, and one Content-Length or Transfer-Encoding: chunked, are expected";
         return 400;
     }
     if ((status = access_check(exchange, why))) return status;
@@ -162,6 +167,16 @@ static int check_headers(struct exchange *exchange, const char *method, const ch
 
 /* ---- the body -------------------------------------------------------------------------------- */
 
+/* A body that will not be used. */
+static void drop_body(struct exchange *exchange)
+{
+    struct server *server = exchange->server;
+    pthread_mutex_lock(&server->lock);
+    server->n_body_bytes -= exchange->body.n_bytes;
+    pthread_mutex_unlock(&server->lock);
+    buf_free(&exchange->body);
+}
+
 static bool take_bytes(struct exchange *exchange, const char *bytes, size_t n_bytes)
 {
     struct server *server = exchange->server;
@@ -169,14 +184,16 @@ static bool take_bytes(struct exchange *exchange, const char *bytes, size_t n_by
         exchange->n_dropped_bytes += n_bytes;
         return exchange->n_dropped_bytes < (64u << 20); /* who goes on is cut off */
     }
-    size_t before = exchange->body.n_bytes;
-    bool good = before + n_bytes <= server->options.max_body_bytes;
+    bool fits = exchange->body.n_bytes + n_bytes <= server->options.max_body_bytes;
     pthread_mutex_lock(&server->lock);
-    good = good && server->n_body_bytes + n_bytes <= 4 * server->options.max_body_bytes;
-    good = good && buf_push(&exchange->body, bytes, n_bytes);
+    bool good = fits && server->n_body_bytes + n_bytes <= 4 * server->options.max_body_bytes &&
+                buf_push(&exchange->body, bytes, n_bytes);
     if (good) server->n_body_bytes += n_bytes;
     pthread_mutex_unlock(&server->lock);
-    if (!good) exchange->body_too_large = true;
+    if (good) return true;
+    drop_body(exchange);
+    exchange->body_too_large = !fits;
+    if (fits) reply_refuse(exchange, 429, NULL, "there is no memory for one more body; try again");
     return true;
 }
 
@@ -217,7 +234,10 @@ static enum MHD_Result begin(struct server *server, struct MHD_Connection *conne
     note_client(exchange);
     int status = check_headers(exchange, method, &why);
     if (!status) return MHD_YES;
-    reply_refuse(exchange, status, NULL, why);
+    if (status == 204)
+        exchange->status = status;
+    else
+        reply_refuse(exchange, status, NULL, why);
     /* A small body is read first, or the client may never see the answer; one that is still to be
      * asked for, or that is too large, is not. */
     bool at_once = status == 413 || header(exchange, "Expect") || is_ambiguous(exchange);

@@ -17,6 +17,7 @@ enum server_state { SERVER_LOADING, SERVER_READY, SERVER_FAILED, SERVER_STOPPING
 #define MAX_KEYS 64
 #define MAX_KEY_BYTES 512
 #define MAX_JSON_DEPTH 64
+#define MAX_JSON_BYTES ((size_t)1 << 30) /* of one body, in memory */
 
 /* One connection: what the watcher must know of it. */
 struct client {
@@ -25,7 +26,10 @@ struct client {
     uint64_t since_ns;   /* when its last answer was over, or it was opened */
     uint64_t began_ns;   /* when the request that comes in began; 0: none does */
     uint64_t n_received; /* bytes, at `since` */
+    uint64_t n_taken;    /* bytes of answers, when the watcher last saw it take any */
+    uint64_t taken_ns;   /* when that was */
     bool working;        /* its request is whole: receiving it has no deadline any more */
+    bool leaves;         /* the watcher has seen that it sends nothing more */
     bool dead;           /* shut down by the watcher */
     struct client *next, *previous;
 };

@@ -104,7 +104,7 @@ static void add_headers(struct exchange *exchange, struct MHD_Response *response
     if (exchange->status == 429 || exchange->status == 503)
         MHD_add_response_header(response, "Retry-After", "1");
     if (exchange->status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
-    if (exchange->status == 405) {
+    if (exchange->status == 405 || exchange->status == 204) {
         (void)route_find("", exchange->path, allowed);
         MHD_add_response_header(response, "Allow", allowed);
     }
@@ -144,6 +144,8 @@ static ssize_t read_stream(void *user, uint64_t position, char *to, size_t n_byt
 enum MHD_Result reply_send(struct exchange *exchange)
 {
     struct MHD_Response *response;
+    /* Or a client that asks again and again would keep the server from ending. */
+    if (exchange->server->state == SERVER_STOPPING) exchange->close = true;
     if (exchange->streaming) {
         response =
             MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 65536, read_stream, exchange, NULL);

@@ -5,7 +5,8 @@
  * the end of the other side (a FIN counts: who closes for writing has left). And libmicrohttpd's
  * own timeout starts anew with every byte, so whoever sends one byte a second holds a connection
  * for ever: here a request has one total time, counted from its first byte (tcp_info tells when
- * that came), and a second more for each MiB.
+ * that came), and a second more for each MiB. Nor does libmicrohttpd see a FIN that came with the
+ * last bytes before it. Who takes no byte of an answer for as long is cut off too.
  */
 #include "inside.h"
 
@@ -18,16 +19,19 @@
 
 #define IDLE_NS ((uint64_t)300 * 1000000000) /* between two requests */
 #define TICK_MS 500
+/* A state of the kernel's; its name stands in a header that excludes linux/tcp.h. */
+#define CLOSE_WAIT 8
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-static uint64_t bytes_received(int socket)
+static struct tcp_info look_into(int socket)
 {
     struct tcp_info info;
     socklen_t n_bytes = sizeof info;
     memset(&info, 0, sizeof info);
-    if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &n_bytes) != 0) return 0;
-    return info.tcpi_bytes_received;
+    if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &n_bytes) != 0)
+        memset(&info, 0, sizeof info);
+    return info;
 }
 
 void client_opened(struct server *server, int socket, void **out)
@@ -64,7 +68,7 @@ void client_closed(struct client *client)
 void client_turn(struct client *client, bool request)
 {
     struct server *server = client->server;
-    uint64_t received = request ? 0 : bytes_received(client->socket);
+    uint64_t received = request ? 0 : look_into(client->socket).tcpi_bytes_received;
     pthread_mutex_lock(&server->lock);
     if (request) {
         if (!client->began_ns) client->began_ns = clock_ns();
@@ -81,19 +85,42 @@ void client_received(struct client *client, bool whole)
 {
     pthread_mutex_lock(&client->server->lock);
     client->working = whole;
+    client->taken_ns = clock_ns();
     pthread_mutex_unlock(&client->server->lock);
+}
+
+/* Whether a request comes in too slowly, or none does for too long, or not all of one ever will. */
+static bool dawdles(struct client *client, const struct tcp_info *info, uint64_t limit_ns,
+                    uint64_t now_ns)
+{
+    uint64_t received = info->tcpi_bytes_received;
+    if (!client->began_ns && received > client->n_received) client->began_ns = now_ns;
+    limit_ns += (received - client->n_received) / 1048576 * 1000000000;
+    bool left = client->leaves && info->tcpi_state == CLOSE_WAIT;
+    client->leaves = info->tcpi_state == CLOSE_WAIT;
+    if (client->began_ns) return left || now_ns - client->began_ns > limit_ns;
+    return left || now_ns - client->since_ns > IDLE_NS;
+}
+
+/* Whether there is something for it to take, and it takes nothing. */
+static bool reads_nothing(struct client *client, const struct tcp_info *info, uint64_t limit_ns,
+                          uint64_t now_ns)
+{
+    if (info->tcpi_notsent_bytes == 0 || info->tcpi_bytes_acked != client->n_taken) {
+        client->n_taken = info->tcpi_bytes_acked;
+        client->taken_ns = now_ns;
+    }
+    return now_ns - client->taken_ns > limit_ns;
 }
 
 static void look_at(struct server *server, struct client *client, uint64_t now_ns)
 {
     uint64_t limit_ns = (uint64_t)server->options.receive_ms * 1000000;
-    if (client->working || client->dead) return;
-    uint64_t received = bytes_received(client->socket);
-    if (!client->began_ns && received > client->n_received) client->began_ns = now_ns;
-    limit_ns += (received - client->n_received) / 1048576 * 1000000000;
-    bool late = client->began_ns && now_ns - client->began_ns > limit_ns;
-    bool idle = !client->began_ns && now_ns - client->since_ns > IDLE_NS;
-    if (!late && !idle) return;
+    if (client->dead) return;
+    struct tcp_info info = look_into(client->socket);
+    if (client->working ? !reads_nothing(client, &info, limit_ns, now_ns)
+                        : !dawdles(client, &info, limit_ns, now_ns))
+        return;
     client->dead = true;
     shutdown(client->socket, SHUT_RDWR);
 }
