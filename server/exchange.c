@@ -173,11 +173,27 @@ static np_status prepare_hearing(struct exchange *exchange, np_error *err)
     return NP_OK;
 }
 
+/* By its path, or one of the names that it was given; "" is no name. */
+static bool is_served(const struct server *server, const char *name)
+{
+    char served[sizeof server->model_name];
+    bool found = !*name || strcmp(name, server->info.path) == 0;
+    for (size_t i = 0; !found && server_name(server, i, served); i++)
+        found = strcmp(name, served) == 0;
+    return found;
+}
+
 /* What every body may say of the model that it wants. */
-static np_status check_identity(const struct exchange *exchange, np_error *err)
+static np_status check_identity(struct exchange *exchange, np_error *err)
 {
     const struct ask *ask = &exchange->ask;
     const struct server *server = exchange->server;
+    if (ask->model && !is_served(server, ask->model)) {
+        exchange->status = 404;
+        error_set(err, NP_EINPUT, "model", NO_OFFSET, "%s is served here, and no other model",
+                  server->model_name);
+        return error_given(err, NP_EINPUT, "%s", ask->model);
+    }
     size_t n_given = ask->fingerprint ? strlen(ask->fingerprint) : 0;
     if (n_given && strncmp(ask->fingerprint, server->fingerprint, n_given) != 0) {
         error_set(err, NP_EINPUT, "fingerprint", NO_OFFSET, "the model served here has %s",

@@ -92,10 +92,7 @@ static void note_client(struct exchange *exchange)
     note_id(exchange);
     exchange->accepts_npy = header_has(exchange, "Accept", "application/octet-stream") ||
                             header_has(exchange, "Accept", "application/x-npy");
-    if (header_has(exchange, "Accept-Encoding", "zstd"))
-        exchange->squeeze = SQUEEZE_ZSTD;
-    else if (header_has(exchange, "Accept-Encoding", "gzip"))
-        exchange->squeeze = SQUEEZE_GZIP;
+    exchange->squeeze = squeeze_for(header(exchange, "Accept-Encoding"));
 }
 
 /* One more that runs: 0, or why not. */

@@ -128,6 +128,8 @@ void reply_error_event(struct exchange *exchange, const np_error *err);
 /* Hands `out` to libmicrohttpd as the answer; its thread alone. */
 enum MHD_Result reply_send(struct exchange *exchange);
 void reply_squeeze(struct exchange *exchange); /* gzip or zstd, where it is worth it */
+/* What a client takes, by its Accept-Encoding (NULL allowed). */
+enum squeeze squeeze_for(const char *accepted);
 
 uint64_t clock_ns(void);
 

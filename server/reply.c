@@ -94,7 +94,7 @@ static void add_headers(struct exchange *exchange, struct MHD_Response *response
     char allowed[64];
     MHD_add_response_header(response, "Content-Type", types[exchange->form]);
     MHD_add_response_header(response, "X-Request-Id", exchange->request_id);
-    if (exchange->squeeze)
+    if (exchange->squeeze && !exchange->streaming)
         MHD_add_response_header(response, "Content-Encoding", encodings[exchange->squeeze]);
     if (exchange->form != BODY_EVENTS) MHD_add_response_header(response, "Vary", "Accept-Encoding");
     if (exchange->form == BODY_EVENTS)

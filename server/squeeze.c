@@ -4,6 +4,7 @@
  */
 #include "inside.h"
 
+#include <strings.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -35,6 +36,29 @@ static bool zstd(const struct buf *from, struct buf *to)
     bool good = out && !ZSTD_isError(n);
     to->n_bytes = good ? n : 0;
     return good;
+}
+
+/* Whether a list ("gzip;q=0.5, zstd") takes a coding: by its name, and with a weight above 0. */
+static bool takes(const char *list, const char *coding)
+{
+    size_t n_coding = strlen(coding);
+    for (list += strspn(list, ", \t"); *list; list += strspn(list, ", \t")) {
+        size_t n_item = strcspn(list, ","), n_name = strcspn(list, ",; \t");
+        if (n_name == n_coding && strncasecmp(list, coding, n_name) == 0) {
+            const char *weight = strstr(list + n_name, "q=");
+            if (!weight || weight > list + n_item) return true;
+            size_t n_weight = strcspn(weight + 2, ",; \t");
+            return strspn(weight + 2, "0.") < n_weight;
+        }
+        list += n_item;
+    }
+    return false;
+}
+
+enum squeeze squeeze_for(const char *accepted)
+{
+    if (accepted && takes(accepted, "zstd")) return SQUEEZE_ZSTD;
+    return accepted && takes(accepted, "gzip") ? SQUEEZE_GZIP : SQUEEZE_NONE;
 }
 
 void reply_squeeze(struct exchange *exchange)
