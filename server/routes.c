@@ -39,6 +39,8 @@ const struct route routes[] = {
      "TRL's: how many workers there are; one."},
     {"GET", "/get_world_size", ROUTE_INLINE | ROUTE_LOADING | ROUTE_HIDDEN, NULL, NULL,
      world_size_reply, NULL, NULL},
+    {"POST", "/generate", 0, sglang_groups, sglang_prepare, sglang_reply, sglang_event,
+     "SGLang's: a text or ids in, text and triples of log-probabilities out."},
 };
 const size_t n_routes = sizeof routes / sizeof routes[0];
 

@@ -76,4 +76,10 @@ np_status sequences_prepare(struct exchange *exchange, np_error *err);
 np_status sequences_reply(struct exchange *exchange, np_error *err);
 np_status world_size_reply(struct exchange *exchange, np_error *err);
 
+extern const struct field *const sglang_groups[];
+np_status sglang_prepare(struct exchange *exchange, np_error *err);
+np_status sglang_reply(struct exchange *exchange, np_error *err);
+np_status sglang_event(struct exchange *exchange, const struct heard *heard,
+                       const struct part *part, np_error *err);
+
 #endif
