@@ -10,7 +10,7 @@ const struct field openai_fields[] = {
     ROW("return_tokens_as_token_ids", FIELD_FLAG, tokens_as_ids, "false", "vLLM", NULL,
         "Tokens are written as \"token_id:N\" in place of their texts."),
     ONLY("response_format", "[{\"type\":\"text\"}]", "OpenAI", "Texts are not bound to a grammar."),
-    ONLY("logprob_token_ids", "[[]]", "vLLM", "Candidates beside generated tokens."),
+    LOGPROB_TOKEN_IDS,
     ONLY("truncation_side", "[\"left\"]", "vLLM", "The last tokens of a prompt are those kept."),
     ONLY("watermarking", "[false]", "vLLM", "Texts are not marked."),
     ONLY("repetition_detection", "[]", "vLLM", "Use max_tokens or stop."),
@@ -22,9 +22,11 @@ const struct field openai_fields[] = {
     IGNORED("service_tier", "OpenAI", "There is one; see priority."),
     LAST_ROW};
 
-np_status openai_name_answer(struct exchange *exchange, const char *prefix, np_error *err)
+np_status openai_begin(struct exchange *exchange, const char *prefix, np_error *err)
 {
     struct ask *ask = &exchange->ask;
+    if (ask->logprob_ids.n && ask->logprobs == NOT_GIVEN)
+        return error_set(err, NP_EINPUT, "logprob_token_ids", NO_OFFSET, "needs logprobs");
     const char *own = ask->request_id ? ask->request_id : exchange->request_id;
     size_t n_bytes = strlen(prefix) + strlen(own) + 1;
     char *name = arena_push(&exchange->arena, n_bytes);

@@ -13,8 +13,8 @@ extern const struct field openai_fields[];
 /* How messages become a prompt. */
 extern const struct field chat_text_fields[];
 
-/* Puts the prefix before the id that the answer tells. */
-np_status openai_name_answer(struct exchange *exchange, const char *prefix, np_error *err);
+/* Checks what the fields' rows cannot; puts the prefix before the id that the answer tells. */
+np_status openai_begin(struct exchange *exchange, const char *prefix, np_error *err);
 
 /* ---- chats (chat_prompt.c) ------------------------------------------------------------------- */
 

@@ -27,9 +27,11 @@ void tell_token_bytes(struct exchange *exchange, int32_t token_id)
 
 /* ---- alternatives ---------------------------------------------------------------------------- */
 
-/* The i-th token of a row: the true one, then the likeliest others. False: there are no more. */
+/* The next token of a row: the true one, then the likeliest others, or those that were named.
+ * False: there are no more. */
 struct alternative {
-    int32_t id, rank;
+    int32_t id;
+    int64_t rank;
     float logprob;
 };
 static bool next_alternative(const struct told_row *row, size_t n_top, size_t *at,
@@ -42,7 +44,8 @@ static bool next_alternative(const struct told_row *row, size_t n_top, size_t *a
     }
     while (*at <= n_top && row->top_ids[*at - 1] == row->id) ++*at;
     if (*at > n_top || row->top_ids[*at - 1] < 0) return false;
-    *out = (struct alternative){row->top_ids[*at - 1], (int32_t)*at, row->top_logprobs[*at - 1]};
+    *out = (struct alternative){row->top_ids[*at - 1], rank_in(row, *at - 1),
+                                row->top_logprobs[*at - 1]};
     ++*at;
     return true;
 }
@@ -246,7 +249,8 @@ static size_t tell_column(struct exchange *exchange, const struct legacy *legacy
     json_begin(json, '[');
     for (size_t i = 0; i < n; i++) {
         bool scored = legacy_row(legacy, i, &cell.row);
-        cell.n_top = most >= 0 && (size_t)most < cell.row.n_top ? (size_t)most : cell.row.n_top;
+        bool cut = most >= 0 && (size_t)most < cell.row.n_top && !cell.row.chosen;
+        cell.n_top = cut ? (size_t)most : cell.row.n_top;
         if (scored || !column->of_score)
             column->tell(exchange, &cell);
         else
@@ -294,7 +298,7 @@ void tell_content_entry(struct exchange *exchange, const struct told_row *row)
     json_begin(json, '[');
     for (size_t k = 0; k < row->n_top && row->top_ids[k] >= 0; k++) {
         json_begin(json, '{');
-        tell_named(exchange, row->top_ids[k], row->top_logprobs[k], (int64_t)k + 1);
+        tell_named(exchange, row->top_ids[k], row->top_logprobs[k], rank_in(row, k));
         json_end(json, '}');
     }
     json_end(json, ']');

@@ -201,8 +201,8 @@ np_status chat_prepare(struct exchange *exchange, np_error *err)
     struct chat *extra = arena_push(&exchange->arena, sizeof *extra);
     if (!extra) return error_nomem(err, "messages", sizeof *extra);
     exchange->extra = extra;
-    TRY(openai_name_answer(exchange, "chatcmpl-", err));
     TRY(settle_ask(&exchange->ask, err));
+    TRY(openai_begin(exchange, "chatcmpl-", err));
     TRY(chat_prompt(exchange, &text, err));
     np_status status = settle_role(exchange, err);
     if (status == NP_OK) status = keep_text(exchange, &text, err);

@@ -70,7 +70,7 @@ np_status completions_prepare(struct exchange *exchange, np_error *err)
     if (extra) extra->prompts = arena_push_array(&exchange->arena, n, sizeof *extra->prompts);
     if (!extra || !extra->prompts) return error_nomem(err, "prompt", n * sizeof *extra->prompts);
     exchange->extra = extra;
-    TRY(openai_name_answer(exchange, "cmpl-", err));
+    TRY(openai_begin(exchange, "cmpl-", err));
     TRY(prepare_prompts(exchange, err));
     for (size_t i = 0; i < n && exchange->ask.echo; i++)
         TRY(echo_text(exchange, i, &extra->prompts[i], err));
