@@ -266,13 +266,13 @@ static np_status eval_item(struct run *run, const struct node *node, struct valu
 
 static np_status math_error(struct run *run, int op, struct value left, struct value right)
 {
+    if (op == '%' && left.kind == VALUE_TEXT)
+        return RUN_ERROR(run, NP_EUNSUPPORTED, "%% with a text is not supported");
     if (left.kind == VALUE_UNDEFINED || right.kind == VALUE_UNDEFINED) {
         struct value value = left.kind == VALUE_UNDEFINED ? left : right;
         return RUN_ERROR(run, NP_EINPUT, "%.*s is undefined, and is an operand of %c",
                          value.n_name > 60 ? 60 : (int)value.n_name, value.name, op & 0xFF);
     }
-    if (op == '%' && left.kind == VALUE_TEXT)
-        return RUN_ERROR(run, NP_EUNSUPPORTED, "%% with a text is not supported");
     return RUN_ERROR(run, NP_EINPUT, "%s and %s are no operands of %c", value_type(left),
                      value_type(right), op & 0xFF);
 }

@@ -97,7 +97,9 @@ static np_status filter_indent(struct run *run, const struct call *call, struct 
     struct call inner = {.builtin = method_find(VALUE_TEXT, "splitlines", 10)};
     struct output output;
     int64_t width = indent.kind == VALUE_INT ? indent.integer : 4;
-    TRY(text_of(run, call->self, &text));
+    text = call->self.text;
+    if (call->self.kind != VALUE_TEXT)
+        return RUN_ERROR(run, NP_EINPUT, "%s has no lines to indent", value_type(call->self));
     if (indent.kind != VALUE_TEXT) {
         static const char blanks[] = "                                ";
         if (width > (int64_t)sizeof blanks - 1)
@@ -189,9 +191,17 @@ static bool read_number(const struct text *text, bool whole, struct value *out)
     return !*end;
 }
 
+static np_status need_defined(struct run *run, struct value value)
+{
+    if (value.kind != VALUE_UNDEFINED) return NP_OK;
+    return RUN_ERROR(run, NP_EINPUT, "%.*s is undefined, and no number",
+                     value.n_name > 60 ? 60 : (int)value.n_name, value.name);
+}
+
 static np_status filter_int(struct run *run, const struct call *call, struct value *out)
 {
     struct value self = call->self, number = self;
+    TRY(need_defined(run, self));
     *out = given(call->slots[0]) ? call->slots[0] : value_int(0);
     if (given(call->slots[1]) && (call->slots[1].kind != VALUE_INT || call->slots[1].integer != 10))
         return RUN_ERROR(run, NP_EUNSUPPORTED, "another base than 10 is not supported");
@@ -202,7 +212,8 @@ static np_status filter_int(struct run *run, const struct call *call, struct val
     }
     if (!value_is_number(number)) return NP_OK;
     if (number.kind == VALUE_FLOAT) {
-        if (!(fabs(number.number) < 9e18)) return NP_OK;
+        if (!(fabs(number.number) < 9e18))
+            return RUN_ERROR(run, NP_ELIMIT, "a number is above 63 bits");
         number = value_int((int64_t)number.number);
     }
     *out = value_int(number.integer);
@@ -211,8 +222,8 @@ static np_status filter_int(struct run *run, const struct call *call, struct val
 
 static np_status filter_float(struct run *run, const struct call *call, struct value *out)
 {
-    (void)run;
     struct value self = call->self;
+    TRY(need_defined(run, self));
     bool read = self.kind == VALUE_TEXT && read_number(self.text, false, &self);
     *out = given(call->slots[0]) ? call->slots[0] : value_float(0);
     if (read || value_is_number(self)) *out = value_float(value_number(self));
@@ -337,6 +348,14 @@ static np_status filter_join(struct run *run, const struct call *call, struct va
     return status;
 }
 
+/* What map, select and their like go over: nothing at all, where the value is not true. */
+static np_status iterate_true(struct run *run, struct value value, const struct list **out)
+{
+    static const struct list nothing;
+    *out = &nothing;
+    return value_true(value) ? value_iterate(run, value, out) : NP_OK;
+}
+
 /* ---- each of a list ---------------------------------------------------------------------------
  */
 
@@ -379,7 +398,7 @@ static np_status filter_map(struct run *run, const struct call *call, struct val
     const struct list *list;
     struct value *items;
     struct call inner;
-    TRY(value_iterate(run, call->self, &list));
+    TRY(iterate_true(run, call->self, &list));
     TRY(value_list(run, list->n, VALUE_LIST, out, &items));
     bool by_filter = call->arguments.n_given > 0;
     if (by_filter)
@@ -404,7 +423,7 @@ static np_status filter_select(struct run *run, const struct call *call, struct 
     size_t n = 0;
     if (of_each && !call->arguments.n_given)
         return RUN_ERROR(run, NP_EINPUT, "%s needs an attribute", name);
-    TRY(value_iterate(run, call->self, &list));
+    TRY(iterate_true(run, call->self, &list));
     TRY(value_list(run, list->n, VALUE_LIST, out, &items));
     bool tests = call->arguments.n_given > (size_t)of_each;
     if (tests) TRY(inner_call(run, call, of_each, true, &inner));
@@ -476,6 +495,8 @@ static np_status filter_dictsort(struct run *run, const struct call *call, struc
     bool exact = given(call->slots[0]) && value_true(call->slots[0]);
     bool by_value =
         by.kind == VALUE_TEXT && by.text->n_bytes == 5 && !memcmp(by.text->bytes, "value", 5);
+    if (call->self.kind == VALUE_UNDEFINED)
+        return RUN_ERROR(run, NP_EINPUT, "what is undefined has no items");
     TRY(list_pairs(run, call->self, &pairs));
     const struct list *list = pairs.list;
     struct value *keys = run_push(run, list->n, sizeof *keys);
@@ -499,6 +520,8 @@ static np_status filter_unique(struct run *run, const struct call *call, struct 
     struct list known = {keys, 0};
     for (size_t i = 0; i < list->n; i++) {
         TRY(sort_key(run, list->items[i], call->slots[1], exact, &key));
+        if (key.kind == VALUE_LIST || key.kind == VALUE_DICT)
+            return RUN_ERROR(run, NP_EINPUT, "%s cannot be told apart by unique", value_type(key));
         TRY(value_contains(run, (struct value){.kind = VALUE_LIST, .list = &known}, key, &seen));
         if (seen) continue;
         items[known.n] = list->items[i];

@@ -373,7 +373,7 @@ static np_status dict_list(struct run *run, const struct call *call, struct valu
     const struct dict *dict = call->self.dict;
     struct value *items, *pair;
     TRY(run_step(run, dict->n));
-    TRY(value_list(run, dict->n, VALUE_LIST, out, &items));
+    TRY(value_list(run, dict->n, VALUE_VIEW, out, &items));
     for (size_t i = 0; i < dict->n; i++) {
         items[i] = kind == 'k' ? dict->pairs[i].key : dict->pairs[i].value;
         if (kind != 'i') continue;

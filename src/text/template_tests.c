@@ -4,6 +4,8 @@
 #include "text/template_run.h"
 #include "text/unicode.h"
 
+#include <math.h>
+
 /* Tests that ask for the kind of a value alone: which kinds pass. */
 static np_status test_kind(struct run *run, const struct call *call, struct value *out)
 {
@@ -22,7 +24,8 @@ static np_status test_kind(struct run *run, const struct call *call, struct valu
         {"defined", ~(unsigned)UNDEFINED},
         {"float", 1 << VALUE_FLOAT},
         {"integer", 1 << VALUE_INT},
-        {"iterable", TEXT | LISTS | UNDEFINED | DICT | 1 << VALUE_LOOP | 1 << VALUE_ITERATOR},
+        {"iterable",
+         TEXT | LISTS | UNDEFINED | DICT | 1 << VALUE_VIEW | 1 << VALUE_LOOP | 1 << VALUE_ITERATOR},
         {"mapping", DICT},
         {"none", 1 << VALUE_NONE},
         {"number", 1 << VALUE_BOOL | 1 << VALUE_INT | 1 << VALUE_FLOAT},
@@ -50,11 +53,14 @@ static np_status test_divisible(struct run *run, const struct call *call, struct
     struct value by = call->slots[0];
     const char *name = call->builtin->name;
     if (by.kind == VALUE_MISSING) by = value_int(2);
-    bool whole = call->self.kind == VALUE_INT || call->self.kind == VALUE_BOOL;
-    if (!whole || by.kind != VALUE_INT || !by.integer || by.integer == -1)
+    bool number = value_is_number(call->self);
+    if (!number || by.kind != VALUE_INT || !by.integer || by.integer == -1)
         return RUN_ERROR(run, NP_EINPUT, "%s of %s by %s", name, value_type(call->self),
                          value_type(by));
-    *out = value_bool((call->self.integer % by.integer != 0) == (name[0] == 'o'));
+    double rest = fmod(value_number(call->self), (double)by.integer);
+    if (call->self.kind != VALUE_FLOAT) rest = (double)(call->self.integer % by.integer);
+    bool odd = rest == 1 || rest == -1;
+    *out = value_bool(name[0] == 'o' ? odd : rest == 0);
     return NP_OK;
 }
 

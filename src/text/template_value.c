@@ -52,9 +52,10 @@ const char *value_type(struct value value)
                                                    "an int",      "a float",
                                                    "a text",      "a list",
                                                    "a tuple",     "a dict",
-                                                   "an iterator", "a namespace",
-                                                   "a loop",      "a macro",
-                                                   "a method",    "a function"};
+                                                   "a view",      "an iterator",
+                                                   "a namespace", "a loop",
+                                                   "a macro",     "a method",
+                                                   "a function"};
     return names[value.kind];
 }
 
@@ -69,7 +70,8 @@ bool value_true(struct value value)
     case VALUE_FLOAT: return value.number != 0;
     case VALUE_TEXT: return value.text->n_bytes > 0;
     case VALUE_LIST:
-    case VALUE_TUPLE: return value.list->n > 0;
+    case VALUE_TUPLE:
+    case VALUE_VIEW: return value.list->n > 0;
     case VALUE_DICT: return value.dict->n > 0;
     default: return true;
     }
@@ -118,6 +120,12 @@ static int text_order(const struct text *left, const struct text *right)
     int order = memcmp(left->bytes, right->bytes, n);
     if (order) return order;
     return (left->n_bytes > right->n_bytes) - (left->n_bytes < right->n_bytes);
+}
+
+/* Whether its elements stand in a list. */
+static bool has_list(struct value value)
+{
+    return is_list(value) || value.kind == VALUE_VIEW;
 }
 
 static np_status lists_equal(struct run *run, const struct list *left, const struct list *right,
@@ -216,7 +224,7 @@ np_status value_contains(struct run *run, struct value in, struct value what, bo
             TRY(value_equal(run, iterator->list->items[iterator->at++], what, out));
         return NP_OK;
     }
-    if (!is_list(in))
+    if (!has_list(in))
         return RUN_ERROR(run, NP_EINPUT, "%s cannot be looked for in %s", value_type(what),
                          value_type(in));
     for (size_t i = 0; i < in.list->n && !*out; i++)
@@ -316,7 +324,7 @@ np_status value_iterate(struct run *run, struct value value, const struct list *
         TRY(take_rest(run, value.iterator, &list));
     } else if (value.kind == VALUE_UNDEFINED) {
         TRY(value_list(run, 0, VALUE_LIST, &list, &items));
-    } else if (!is_list(value)) {
+    } else if (!has_list(value)) {
         return RUN_ERROR(run, NP_EINPUT, "%s has no elements", value_type(value));
     }
     *out = list.list;
@@ -332,7 +340,7 @@ np_status value_length(struct run *run, struct value value, int64_t *out)
     }
     if (value.kind == VALUE_DICT)
         *out = (int64_t)value.dict->n;
-    else if (is_list(value))
+    else if (has_list(value))
         *out = (int64_t)value.list->n;
     else if (value.kind == VALUE_LOOP)
         *out = (int64_t)value.loop->items->n;

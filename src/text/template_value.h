@@ -19,6 +19,7 @@ enum value_kind {
     VALUE_LIST,
     VALUE_TUPLE,
     VALUE_DICT,
+    VALUE_VIEW,     /* what a dict's items() gives: a list without indices */
     VALUE_ITERATOR, /* gives its elements once */
     VALUE_NAMESPACE,
     VALUE_LOOP,
@@ -35,8 +36,8 @@ struct value {
         int64_t integer; /* BOOL too */
         double number;
         const struct text *text;
-        const struct list *list;
-        struct dict *dict; /* NAMESPACE too */
+        const struct list *list; /* TUPLE, VIEW too */
+        struct dict *dict;       /* NAMESPACE too */
         struct iterator *iterator;
         const struct loop *loop;
         const struct macro *macro;
