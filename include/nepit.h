@@ -491,6 +491,10 @@ NP_API np_status np_submit(np_engine *engine, const np_request *requests, size_t
  * finished by then stay. Any thread. */
 NP_API void np_cancel(np_ticket *ticket);
 
+/* Whether all is finished, so that np_wait will not wait: 1 or 0. Waits for that up to timeout_ms
+ * (below 0: for ever). Any thread, before np_wait only. */
+NP_API int np_poll(np_ticket *ticket, int64_t timeout_ms);
+
 /* Waits until all requests are finished, gives their results (each freed by np_result_free) and
  * ends the ticket: exactly once for each, by one thread, never inside `ready`. results [n_requests]
  * may be NULL: then they are freed. NP_OK, or the status of the first request that failed, whose

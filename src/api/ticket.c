@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <time.h>
 
 /* One request. */
 struct part {
@@ -66,7 +67,7 @@ static void ticket_event(struct job *job)
     if (ticket->n_left) return;
     pthread_mutex_lock(&ticket->lock);
     ticket->ended = true;
-    pthread_cond_signal(&ticket->end);
+    pthread_cond_broadcast(&ticket->end);
     pthread_mutex_unlock(&ticket->lock);
 }
 
@@ -90,8 +91,12 @@ static np_status ticket_new(size_t n_requests, np_ticket **out, np_error *err)
         mem_free(ticket);
         return error_nomem(err, "ticket", sizeof *ticket);
     }
+    pthread_condattr_t steady;
+    pthread_condattr_init(&steady);
+    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
     pthread_mutex_init(&ticket->lock, NULL);
-    pthread_cond_init(&ticket->end, NULL);
+    pthread_cond_init(&ticket->end, &steady);
+    pthread_condattr_destroy(&steady);
     ticket->parts = parts;
     ticket->n_parts = ticket->n_left = n_requests;
     *out = ticket;
@@ -170,6 +175,25 @@ void np_cancel(np_ticket *ticket)
             engine_cancel_job(ticket->engine->engine, &works[w].job);
     }
     pthread_mutex_unlock(&ticket->lock);
+}
+
+int np_poll(np_ticket *ticket, int64_t timeout_ms)
+{
+    struct timespec until;
+    if (!ticket) return 1;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    uint64_t ns = (uint64_t)(timeout_ms > 0 ? timeout_ms % 1000 : 0) * 1000000;
+    ns += (uint64_t)until.tv_nsec;
+    until.tv_sec += (time_t)(timeout_ms > 0 ? timeout_ms / 1000 : 0) + (time_t)(ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    pthread_mutex_lock(&ticket->lock);
+    int late = timeout_ms == 0;
+    while (!ticket->ended && !late)
+        late = timeout_ms < 0 ? pthread_cond_wait(&ticket->end, &ticket->lock)
+                              : pthread_cond_timedwait(&ticket->end, &ticket->lock, &until);
+    bool ended = ticket->ended;
+    pthread_mutex_unlock(&ticket->lock);
+    return ended;
 }
 
 np_status np_wait(np_ticket *ticket, np_result *results, np_error *err)

@@ -180,8 +180,12 @@ static void cancelling_ends_all_that_is_not_done(void **state)
         pthread_mutex_lock(&told.lock);
         told.cancels = from_within ? ticket : NULL;
         pthread_mutex_unlock(&told.lock);
+        assert_false(np_poll(ticket, 0));
+        assert_false(np_poll(ticket, 3));
         if (!from_within) np_cancel(ticket);
         gate_open(&gate);
+        while (!np_poll(ticket, 1)) continue;
+        assert_true(np_poll(ticket, -1) && np_poll(ticket, 0));
         assert_int_equal(np_wait(ticket, results, &err), NP_ECANCELLED);
         for (size_t i = 0; i < N; i++) {
             n_done += results[i].error.status == NP_OK;
