@@ -340,7 +340,7 @@ static np_status wrong(const struct field *field, const char *where, json_t *val
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
-static const struct field *find(const struct field *const *groups, const char *name)
+const struct field *body_find(const struct field *const *groups, const char *name)
 {
     for (; *groups; groups++)
         for (const struct field *field = *groups; field->name; field++)
@@ -372,13 +372,14 @@ static np_status read_fallback(struct reader *reader, const struct field *field,
     return status;
 }
 
-/* Defaults of all rows: those of objects that are not sent too. Two rows may share a place; the
- * last default counts. */
+/* Defaults of all rows: those of objects that are not sent too. Two rows may share a place: the
+ * last default counts. Of two rows of one name the first is the field. */
 static np_status read_fallbacks(struct reader *reader, const struct field *const *groups,
                                 np_error *err)
 {
-    for (; *groups; groups++)
-        for (const struct field *field = *groups; field->name; field++) {
+    for (const struct field *const *group = groups; *group; group++)
+        for (const struct field *field = *group; field->name; field++) {
+            if (*field->name && body_find(groups, field->name) != field) continue;
             if (field->kind == FIELD_OBJECT) TRY(read_fallbacks(reader, field->more, err));
             TRY(read_fallback(reader, field, err));
         }
@@ -417,7 +418,7 @@ static np_status read_members(struct reader *reader, const struct field *const *
     char where[192];
     json_object_foreach((json_t *)object, name, value)
     {
-        const struct field *field = find(groups, name);
+        const struct field *field = body_find(groups, name);
         snprintf(where, sizeof where, "%s%.100s", prefix, name);
         if (!field)
             TRY(unknown(reader, groups, where, name, err));

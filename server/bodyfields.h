@@ -66,6 +66,10 @@ extern const struct field *const default_groups[];
 np_status body_read(const struct field *const *groups, const json_t *json, bool strict,
                     struct ask *ask, struct buf *unknown, np_error *err);
 
+/* The row of a name: the first; a route's own rows stand before those that it shares. NULL: none.
+ */
+const struct field *body_find(const struct field *const *groups, const char *name);
+
 /* The library's place ("candidate_ids[3][1]") as the client's
  * ("sampling_params.prompt_logprob_token_ids[3][1]"). */
 void body_name_place(const struct field *const *groups, np_error *err);

@@ -88,6 +88,7 @@ static void members_schema(const struct field *const *groups, bool strict, int32
     bool required = false;
     for (const struct field *const *group = groups; *group; group++)
         for (const struct field *field = *group; field->name; field++) {
+            if (body_find(groups, field->name) != field) continue;
             json_key(json, field->name);
             schema_of(field, strict, n_vocab, json);
             required = required || field->required;

@@ -347,7 +347,8 @@ static np_status write_events(struct exchange *exchange, const struct heard *hea
     while (exchange->out.n_bytes < STREAM_BYTES && streaming_next(exchange, heard, finished, &part))
         TRY(exchange->route->event(exchange, heard, &part, err));
     if (exchange->out.failed) return no_memory(err);
-    if (exchange->told_end) buf_puts(&exchange->out, "data: [DONE]\n\n");
+    if (exchange->told_end && !(exchange->route->flags & ROUTE_BARE))
+        buf_puts(&exchange->out, "data: [DONE]\n\n");
     return NP_OK;
 }
 

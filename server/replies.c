@@ -191,6 +191,15 @@ const np_generated *choice_of(const struct exchange *exchange, size_t request, s
     return choice < result->n_choices ? &result->choices[choice] : &nothing;
 }
 
+size_t cached_tokens(const np_result *result, const np_generated *choices)
+{
+    size_t n_needed = result->n_tokens - 1;
+    for (size_t k = 0; choices && k < result->n_choices; k++) n_needed += choices[k].n_tokens;
+    if (n_needed <= result->n_computed) return 0;
+    n_needed -= result->n_computed;
+    return n_needed < result->n_tokens ? n_needed : result->n_tokens;
+}
+
 size_t choice_index(const struct exchange *exchange, size_t request, size_t choice)
 {
     return request * n_choices_of(exchange, request) + choice;

@@ -78,7 +78,7 @@ void reply_error_event(struct exchange *exchange, const np_error *err)
     exchange_event(exchange);
     error_object(exchange, client_error_of(err->status).code, err->where, message);
     exchange_event_end(exchange);
-    buf_puts(&exchange->out, "data: [DONE]\n\n");
+    if (!(exchange->route->flags & ROUTE_BARE)) buf_puts(&exchange->out, "data: [DONE]\n\n");
 }
 
 /* ---- headers --------------------------------------------------------------------------------- */

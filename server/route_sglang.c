@@ -117,32 +117,42 @@ static bool is_sent(const struct exchange *exchange, const char *name)
     return value && !json_is_null(value);
 }
 
+/* Fields that mean nothing, or two things, beside others. */
+static np_status check_company(const struct exchange *exchange, np_error *err)
+{
+    const struct ask *ask = &exchange->ask;
+    bool scored = ask->candidates || ask->prompt_logprobs != NOT_GIVEN;
+    const struct {
+        bool wrong;
+        const char *where, *why;
+    } rules[] = {
+        {!ask->prompts.at, "text", "text or input_ids is required"},
+        {is_sent(exchange, "text") && is_sent(exchange, "input_ids"), "input_ids",
+         "not together with text"},
+        {ask->flat_base64 && !ask->flat, "return_flat_raw_top_logprobs_b64",
+         "needs return_flat_raw_top_logprobs"},
+        {ask->wants_logprobs && scored, "return_logprob",
+         "not together with prompt_logprobs or prompt_logprob_token_ids"},
+        {ask->targets && !ask->wants_logprobs, "token_ids_logprob", "needs return_logprob"},
+        {ask->target_positions && !ask->wants_logprobs, "token_ids_logprob_positions",
+         "needs return_logprob"},
+        {ask->targets && ask->target_positions, "token_ids_logprob_positions",
+         "not together with token_ids_logprob"},
+        {ask->targets && ask->max_tokens != 0 && ask->max_tokens != 1, "token_ids_logprob",
+         "ids are scored up to the next token: max_new_tokens must be 0 or 1"},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        if (rules[i].wrong)
+            return error_set(err, NP_EINPUT, rules[i].where, NO_OFFSET, "%s", rules[i].why);
+    return NP_OK;
+}
+
 static np_status check_fields(const struct exchange *exchange, np_error *err)
 {
-    static const char *const needy[] = {"token_ids_logprob", "token_ids_logprob_positions"};
     const struct ask *ask = &exchange->ask;
-    if (!ask->prompts.at)
-        return error_set(err, NP_EINPUT, "text", NO_OFFSET, "text or input_ids is required");
-    if (is_sent(exchange, "text") && is_sent(exchange, "input_ids"))
-        return error_set(err, NP_EINPUT, "input_ids", NO_OFFSET, "not together with text");
+    TRY(check_company(exchange, err));
     TRY(check_one_per_prompt(ask, "logprob_start_len", &ask->starts, err));
-    TRY(check_one_per_prompt(ask, "top_logprobs_num", &ask->tops, err));
-    if (ask->flat_base64 && !ask->flat)
-        return error_set(err, NP_EINPUT, "return_flat_raw_top_logprobs_b64", NO_OFFSET,
-                         "needs return_flat_raw_top_logprobs");
-    if (ask->wants_logprobs && (ask->candidates || ask->prompt_logprobs != NOT_GIVEN))
-        return error_set(err, NP_EINPUT, "return_logprob", NO_OFFSET,
-                         "not together with prompt_logprobs or prompt_logprob_token_ids");
-    for (size_t i = 0; i < 2 && !ask->wants_logprobs; i++)
-        if (is_sent(exchange, needy[i]))
-            return error_set(err, NP_EINPUT, needy[i], NO_OFFSET, "needs return_logprob");
-    if (ask->targets && ask->target_positions)
-        return error_set(err, NP_EINPUT, "token_ids_logprob_positions", NO_OFFSET,
-                         "not together with token_ids_logprob");
-    if (ask->targets && (ask->max_tokens > 1 || ask->max_tokens == NOT_GIVEN))
-        return error_set(err, NP_EUNSUPPORTED, "token_ids_logprob", NO_OFFSET,
-                         "ids are scored up to the next token: max_new_tokens must be 0 or 1");
-    return NP_OK;
+    return check_one_per_prompt(ask, "top_logprobs_num", &ask->tops, err);
 }
 
 static int64_t one_of(const struct ints *ints, size_t i, int64_t absent)
@@ -227,35 +237,43 @@ static np_status take_positions(struct exchange *exchange, size_t i, struct want
     return NP_OK;
 }
 
-static np_status prepare_one(struct exchange *exchange, size_t i, struct wanted *wanted,
+/* The tokens of the prompt, in the words of every route. */
+static np_status take_inputs(struct exchange *exchange, size_t i, struct wanted *wanted,
                              np_error *err)
 {
-    enum { TRIPLE_BYTES = 60 };
     struct ask *ask = &exchange->ask;
     np_request *request = &exchange->requests[i];
     int64_t start = one_of(&ask->starts, i, -1), top = one_of(&ask->tops, i, 0);
-    wanted->inputs = ask->wants_logprobs && start >= 0;
+    wanted->inputs = start >= 0;
     wanted->start = start < 0 ? 0 : (size_t)start;
-    if (ask->wants_logprobs) {
-        ask->prompt_logprobs = wanted->inputs ? top : NOT_GIVEN;
-        ask->start = wanted->inputs ? start : NOT_GIVEN;
-        ask->logprobs = top;
-    }
+    ask->prompt_logprobs = wanted->inputs ? top : NOT_GIVEN;
+    ask->start = wanted->inputs ? start : NOT_GIVEN;
+    ask->logprobs = top;
     np_status status = prepare_prompt(exchange, i, err);
-    if (status != NP_OK && ask->wants_logprobs && strstr(err->where, "logprobs"))
+    if (status != NP_OK && strstr(err->where, "logprobs"))
         snprintf(err->where, sizeof err->where, "top_logprobs_num");
-    if (status != NP_OK) return status;
-    if (wanted->inputs && wanted->start > request->n_tokens) {
+    if (status != NP_OK || wanted->start < request->n_tokens) return status;
+    if (wanted->start > request->n_tokens) {
         error_set(err, NP_EINPUT, "logprob_start_len", NO_OFFSET, "the input has %zu tokens",
                   request->n_tokens);
         return error_given(err, NP_EINPUT, "%zu", wanted->start);
     }
     /* At the very end there is nothing to tell, and no row to ask for. */
-    if (wanted->inputs && wanted->start == request->n_tokens) {
-        wanted->inputs = false;
-        request->want = request->start = 0;
-        request->top = 0;
-    }
+    wanted->inputs = false;
+    request->want = 0;
+    request->start = 0;
+    request->top = 0;
+    return NP_OK;
+}
+
+static np_status prepare_one(struct exchange *exchange, size_t i, struct wanted *wanted,
+                             np_error *err)
+{
+    enum { TRIPLE_BYTES = 60 };
+    const struct ask *ask = &exchange->ask;
+    const np_request *request = &exchange->requests[i];
+    if (!ask->wants_logprobs) return prepare_prompt(exchange, i, err);
+    TRY(take_inputs(exchange, i, wanted, err));
     if (request->n_tokens == 0) return NP_OK;
     if (ask->targets) TRY(take_targets(exchange, i, wanted, err));
     if (ask->target_positions) TRY(take_positions(exchange, i, wanted, err));
@@ -448,16 +466,6 @@ static void tell_reason(struct exchange *exchange, const np_generated *choice)
     json_end(json, '}');
 }
 
-/* Tokens of the prompt that were not computed for it. */
-static size_t cached_of(const np_result *result, const np_generated *choices)
-{
-    size_t n_needed = result->n_tokens - 1;
-    for (size_t k = 0; choices && k < result->n_choices; k++) n_needed += choices[k].n_tokens;
-    if (n_needed <= result->n_computed) return 0;
-    n_needed -= result->n_computed;
-    return n_needed < result->n_tokens ? n_needed : result->n_tokens;
-}
-
 static void tell_meta(struct exchange *exchange, size_t request, size_t index,
                       const np_result *result, const np_generated *choice, size_t n_cached)
 {
@@ -515,7 +523,7 @@ np_status sglang_reply(struct exchange *exchange, np_error *err)
             json_text(json, choice->text ? choice->text : "", choice->n_text_bytes);
             tell_output_ids(exchange, choice);
             tell_meta(exchange, i, choice_index(exchange, i, k), result, choice,
-                      cached_of(result, result->choices));
+                      cached_tokens(result, result->choices));
             if (asks_of_prompts(&exchange->ask) && k == 0) tell_prompt(exchange, i);
             json_end(json, '}');
         }
@@ -539,7 +547,7 @@ static void tell_state(struct exchange *exchange, const struct heard *heard, siz
     json_text(json, text.data ? text.data : "", text.n_bytes);
     tell_output_ids(exchange, choice);
     tell_meta(exchange, request, index, &heard->result, choice,
-              cached_of(&heard->result, heard->choices));
+              cached_tokens(&heard->result, heard->choices));
     json_key(json, "index");
     json_int(json, (int64_t)index);
     json_end(json, '}');

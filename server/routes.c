@@ -41,6 +41,10 @@ const struct route routes[] = {
      world_size_reply, NULL, NULL},
     {"POST", "/generate", 0, sglang_groups, sglang_prepare, sglang_reply, sglang_event,
      "SGLang's: a text or ids in, text and triples of log-probabilities out."},
+    {"POST", "/completion", ROUTE_BARE, llamacpp_groups, llamacpp_prepare, llamacpp_reply,
+     llamacpp_event, "llama.cpp's: a text, ids or both in, text and probabilities out."},
+    {"POST", "/completions", ROUTE_BARE | ROUTE_HIDDEN, llamacpp_groups, llamacpp_prepare,
+     llamacpp_reply, llamacpp_event, NULL},
 };
 const size_t n_routes = sizeof routes / sizeof routes[0];
 

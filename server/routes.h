@@ -14,7 +14,8 @@ enum {
     ROUTE_STRICT = 2,  /* an unknown field is an error */
     ROUTE_LOADING = 4, /* answers before there is a model */
     ROUTE_INLINE = 8,  /* answered at once by libmicrohttpd's thread: quick, and asks no engine */
-    ROUTE_HIDDEN = 16  /* an alias: not in the documents */
+    ROUTE_HIDDEN = 16, /* an alias: not in the documents */
+    ROUTE_BARE = 32    /* its streams end without [DONE] */
 };
 
 struct route {
@@ -81,5 +82,11 @@ np_status sglang_prepare(struct exchange *exchange, np_error *err);
 np_status sglang_reply(struct exchange *exchange, np_error *err);
 np_status sglang_event(struct exchange *exchange, const struct heard *heard,
                        const struct part *part, np_error *err);
+
+extern const struct field *const llamacpp_groups[];
+np_status llamacpp_prepare(struct exchange *exchange, np_error *err);
+np_status llamacpp_reply(struct exchange *exchange, np_error *err);
+np_status llamacpp_event(struct exchange *exchange, const struct heard *heard,
+                         const struct part *part, np_error *err);
 
 #endif

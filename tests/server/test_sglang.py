@@ -119,9 +119,10 @@ def test_how_it_ends(tiny, library):
     answer = ask(tiny, input_ids=IDS, sampling_params={
         "temperature": 0, "max_new_tokens": 6, "stop_token_ids": [last]})
     assert answer["meta_info"]["finish_reason"] == {"type": "stop", "matched": last}
-    (want,) = library.generate(IDS, temperature=0, max_tokens=30)
-    sampling = {"temperature": 0, "max_new_tokens": 30}
-    stop = next(character for character in want["text"][1:] if character.isascii())
+    letters = library.tokenize("abcdef")["token_ids"]
+    sampling = {"temperature": 1, "seed": 5, "allowed_token_ids": letters}
+    (want,) = library.generate(IDS, max_tokens=30, **sampling)
+    sampling["max_new_tokens"], stop = 30, want["text"][3]
     cut = ask(tiny, input_ids=IDS, sampling_params={**sampling, "stop": stop})
     assert cut["meta_info"]["finish_reason"] == {"type": "stop", "matched": stop}
     assert cut["text"] == want["text"][:want["text"].index(stop)]
