@@ -77,10 +77,11 @@ static np_status check_message(size_t i, json_t *message, np_error *err)
     char where[80];
     snprintf(where, sizeof where, "messages[%zu]", i);
     if (!json_is_object(message)) return value_wrong(where, "an object", message, err);
+    const json_t *role = json_object_get(message, "role");
     const json_t *content = json_object_get(message, "content");
     snprintf(where, sizeof where, "messages[%zu].role", i);
-    if (!json_is_string(json_object_get(message, "role")))
-        return value_wrong(where, "a text", json_object_get(message, "role"), err);
+    if (!role) return error_set(err, NP_EINPUT, where, NO_OFFSET, "a message needs a role");
+    if (!json_is_string(role)) return value_wrong(where, "a text", role, err);
     snprintf(where, sizeof where, "messages[%zu].content", i);
     if (content && !json_is_string(content) && !json_is_array(content) && !json_is_null(content))
         return value_wrong(where, "a text or a list of parts", content, err);
@@ -128,6 +129,7 @@ static np_status write_variables(struct exchange *exchange, np_string *out, np_e
 np_status chat_prompt(struct exchange *exchange, np_chat_text *out, np_error *err)
 {
     const struct ask *ask = &exchange->ask;
+    const np_info *info = exchange_info(exchange);
     const char *source =
         ask->chat_template ? ask->chat_template : exchange_options(exchange)->chat_template;
     bool stays_open = ask->continue_final_message || ask->score_final_message;
@@ -136,7 +138,7 @@ np_status chat_prompt(struct exchange *exchange, np_chat_text *out, np_error *er
                     .continue_final_message = stays_open,
                     .add_special = (np_choice)ask->add_special,
                     .parse_special = ask->parse_special_in_content ? NP_YES : NP_NO};
-    const np_info *info = exchange_info(exchange);
+    TRY(write_messages(exchange, &chat.messages, err));
     if (!info->has_tokenizer || (!source && !info->has_chat_template))
         return error_set(err, NP_EUNSUPPORTED, info->has_tokenizer ? "chat_template" : "messages",
                          NO_OFFSET, "the model has no %s",
@@ -144,7 +146,6 @@ np_status chat_prompt(struct exchange *exchange, np_chat_text *out, np_error *er
     if (ask->add_generation_prompt == NP_YES && stays_open)
         return error_set(err, NP_EINPUT, "add_generation_prompt", NO_OFFSET,
                          "no other message is begun while the last one stays open");
-    TRY(write_messages(exchange, &chat.messages, err));
     TRY(write_variables(exchange, &chat.variables, err));
     return np_chat_render(exchange_model(exchange), &chat, out, err);
 }

@@ -91,19 +91,29 @@ np_status tokenize_reply(struct exchange *exchange, np_error *err)
     return NP_OK;
 }
 
+np_status detokenize_prepare(struct exchange *exchange, np_error *err)
+{
+    const np_ids *tokens = &exchange->ask.tokens;
+    np_string *extra = arena_push(&exchange->arena, sizeof *extra);
+    char *text;
+    if (!extra) return error_nomem(err, "tokens", sizeof *extra);
+    if (!exchange_info(exchange)->has_tokenizer) return no_tokenizer("tokens", err);
+    TRY(np_detokenize(exchange_model(exchange), tokens->ids, tokens->n, &text, &extra->n_bytes,
+                      err));
+    extra->bytes = exchange_copy(exchange, text, extra->n_bytes);
+    np_free(text);
+    exchange->extra = extra;
+    return extra->bytes ? NP_OK : error_nomem(err, "tokens", extra->n_bytes);
+}
+
 np_status detokenize_reply(struct exchange *exchange, np_error *err)
 {
     struct json *json = &exchange->writer;
-    const np_ids *tokens = &exchange->ask.tokens;
-    size_t n_bytes;
-    char *text;
-    if (!exchange_info(exchange)->has_tokenizer) return no_tokenizer("tokens", err);
-    TRY(np_detokenize(exchange_model(exchange), tokens->ids, tokens->n, &text, &n_bytes, err));
+    const np_string *text = exchange->extra;
     json_begin(json, '{');
     json_key(json, "prompt");
-    json_text(json, text, n_bytes);
+    json_text(json, text->bytes, text->n_bytes);
     json_end(json, '}');
-    np_free(text);
     return NP_OK;
 }
 

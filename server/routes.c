@@ -16,7 +16,7 @@ const struct route routes[] = {
      "OpenAI's: messages in, a message out; or the last message is scored."},
     {"POST", "/tokenize", 0, tokenize_groups, tokenize_prepare, tokenize_reply, NULL,
      "A text or messages to token ids."},
-    {"POST", "/detokenize", 0, detokenize_groups, NULL, detokenize_reply, NULL,
+    {"POST", "/detokenize", 0, detokenize_groups, detokenize_prepare, detokenize_reply, NULL,
      "Token ids to their text."},
     {"GET", "/tokenizer_info", 0, NULL, NULL, tokenizer_info_reply, NULL,
      "What the tokenizer calls its tokens, and the chat template."},

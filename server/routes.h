@@ -62,6 +62,7 @@ extern const struct field *const tokenize_groups[];
 np_status tokenize_prepare(struct exchange *exchange, np_error *err);
 np_status tokenize_reply(struct exchange *exchange, np_error *err);
 extern const struct field *const detokenize_groups[];
+np_status detokenize_prepare(struct exchange *exchange, np_error *err);
 np_status detokenize_reply(struct exchange *exchange, np_error *err);
 np_status tokenizer_info_reply(struct exchange *exchange, np_error *err);
 
