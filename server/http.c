@@ -34,24 +34,33 @@ static struct client *client_of(struct MHD_Connection *connection)
 
 /* Who reads the other one of two has another request before him. */
 enum { LENGTH, ENCODING, HOST, N_SINGLE };
+struct framing {
+    int n[N_SINGLE];
+    bool odd; /* "Content-Length : 5", a line that goes on in the next one, a bare CR */
+};
 
-static enum MHD_Result count_single(void *user, enum MHD_ValueKind kind, const char *name,
-                                    const char *value)
+static enum MHD_Result look_at_header(void *user, enum MHD_ValueKind kind, const char *name,
+                                      const char *value)
 {
     static const char *const names[] = {"Content-Length", "Transfer-Encoding", "Host"};
-    int *n = user;
-    for (int i = 0; i < N_SINGLE; i++) n[i] += strcasecmp(name, names[i]) == 0;
+    struct framing *framing = user;
+    for (int i = 0; i < N_SINGLE; i++) framing->n[i] += strcasecmp(name, names[i]) == 0;
+    for (; *name; name++) framing->odd |= *name <= ' ' || *name == 127;
+    for (; value && *value; value++)
+        framing->odd |= ((unsigned char)*value < ' ' && *value != '\t') || *value == 127;
     return MHD_YES;
 }
 
 /* A request whose end, or whose Host, could be read in two ways. */
 static bool is_ambiguous(struct exchange *exchange)
 {
-    int n[N_SINGLE] = {0};
+    struct framing framing = {.odd = false};
     const char *encoding = header(exchange, "Transfer-Encoding");
-    MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, count_single, n);
-    return n[LENGTH] + n[ENCODING] > 1 || n[HOST] > 1 ||
-           (encoding && strcasecmp(encoding, "chunked") != 0);
+    const char *length = header(exchange, "Content-Length");
+    MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, look_at_header, &framing);
+    return framing.odd || framing.n[LENGTH] + framing.n[ENCODING] > 1 || framing.n[HOST] > 1 ||
+           (encoding && strcasecmp(encoding, "chunked") != 0) ||
+           (length && (!*length || length[strspn(length, "0123456789")]));
 }
 
 static void note_peer(struct exchange *exchange)
@@ -155,6 +164,10 @@ static int check_headers(struct exchange *exchange, const char *method, const ch
         *why = "the body must not be compressed";
         return 415;
     }
+    if (exchange->route->fields && !length && !header(exchange, "Transfer-Encoding")) {
+        *why = "the body has neither Content-Length nor Transfer-Encoding: chunked";
+        return 411;
+    }
     if (length && strtoull(length, NULL, 10) > exchange->server->options.max_body_bytes) {
         *why = "the body is too large (--max-body)";
         return 413;
@@ -237,7 +250,8 @@ static enum MHD_Result begin(struct server *server, struct MHD_Connection *conne
         reply_refuse(exchange, status, NULL, why);
     /* A small body is read first, or the client may never see the answer; one that is still to be
      * asked for, or that is too large, is not. */
-    bool at_once = status == 413 || header(exchange, "Expect") || is_ambiguous(exchange);
+    bool at_once =
+        status == 411 || status == 413 || header(exchange, "Expect") || is_ambiguous(exchange);
     exchange->close = at_once;
     return at_once ? reply_send(exchange) : MHD_YES;
 }

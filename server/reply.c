@@ -11,13 +11,18 @@
 
 static const char *type_of(int status)
 {
-    static const struct client_error types[] = {
-        {400, "BadRequestError"},          {401, "AuthenticationError"},
-        {403, "PermissionDeniedError"},    {404, "NotFoundError"},
-        {405, "MethodNotAllowedError"},    {408, "RequestTimeoutError"},
-        {413, "PayloadTooLargeError"},     {415, "UnsupportedMediaTypeError"},
-        {422, "UnprocessableEntityError"}, {429, "RateLimitError"},
-        {503, "ServiceUnavailableError"}};
+    static const struct client_error types[] = {{400, "BadRequestError"},
+                                                {401, "AuthenticationError"},
+                                                {403, "PermissionDeniedError"},
+                                                {404, "NotFoundError"},
+                                                {405, "MethodNotAllowedError"},
+                                                {408, "RequestTimeoutError"},
+                                                {411, "LengthRequiredError"},
+                                                {413, "PayloadTooLargeError"},
+                                                {415, "UnsupportedMediaTypeError"},
+                                                {422, "UnprocessableEntityError"},
+                                                {429, "RateLimitError"},
+                                                {503, "ServiceUnavailableError"}};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (types[i].code == status) return types[i].type;
     return "InternalServerError";
