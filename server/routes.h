@@ -72,6 +72,8 @@ np_status ping_reply(struct exchange *exchange, np_error *err);
 np_status version_reply(struct exchange *exchange, np_error *err);
 np_status models_reply(struct exchange *exchange, np_error *err);
 np_status metrics_reply(struct exchange *exchange, np_error *err);
+np_status openapi_reply(struct exchange *exchange, np_error *err);
+np_status docs_reply(struct exchange *exchange, np_error *err);
 
 extern const struct field *const sequences_groups[];
 np_status sequences_prepare(struct exchange *exchange, np_error *err);

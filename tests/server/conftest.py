@@ -30,7 +30,7 @@ def demo():
     yield from shared(model=DEMO)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def serve():
     """with serve("--max-body", "1K") as server: one with other options, for one test."""
     return serve_one
