@@ -150,6 +150,8 @@ static const struct {
     {"{{ messages[1].content }}{{ messages[2].n }}{{ messages }}",
      "H\303\251y <b>1.5[{'role': 'system', 'content': ' Sys\\n'}, {'role': 'user', 'conten"
      "t': 'H\303\251y <b>'}, {'role': 'assistant', 'content': 'ok', 'n': 1.5}]"},
+    {"{% for x in [1] %}{% continue %}{% endfor %}a{% for x in [1] %}{% break %}{% endfor %}b",
+     "ab"},
 };
 
 static void every_construct(void **state)

@@ -98,6 +98,8 @@ static void the_last_message_is_continued(void **state)
     check_continued("{{ '[' + messages[0].content|trim + ']' }}", ONE("\" hey \""), "[hey");
     check_continued("{% for p in messages[0].content %}{{ p.text }};{% endfor %}",
                     ONE("[{\"text\":\"a\"},{\"text\":\"b\"},{\"type\":\"image\"}]"), "a;b");
+    check_continued("{{ messages[0].content }}|{{ messages[0].content[:1] }}", ONE("\"hey\""),
+                    "hey");
     check_continued(chatml, ONE("\"CONTINUE_FINAL_MESSAGE_TAG x\""),
                     "<|im_start|>user\nCONTINUE_FINAL_MESSAGE_TAG x");
     static const char where[] = "continue_final_message";
