@@ -56,7 +56,7 @@ static void name(const struct field *const *groups, const char *place, const uin
     np_error err = {.status = NP_EINPUT};
     snprintf(err.where, sizeof err.where, "%s%.*s", place, (int)(n_bytes < 400 ? n_bytes : 400),
              (const char *)bytes);
-    body_name_place(groups, &err);
+    body_name_place(groups, NULL, &err);
     assert(memchr(err.where, 0, sizeof err.where));
 }
 
@@ -96,7 +96,7 @@ static void read_as(const struct route *route, const uint8_t *bytes, size_t n_by
     if (status == NP_OK)
         look_at(&ask);
     else
-        body_name_place(route->fields, &err);
+        body_name_place(route->fields, json, &err);
     one_line(status, &err);
     json_decref(json);
     buf_free(&unknown);

@@ -462,19 +462,26 @@ static bool is_name(const char *name, const char *where, size_t n_where)
     return name && strlen(name) == n_where && memcmp(name, where, n_where) == 0;
 }
 
-/* `own`: looks for the field's own name, not for what the library calls it. */
-static bool name_place(const struct field *const *groups, bool own, const char *prefix,
-                       const char *name, size_t n_name, char *out, size_t n_bytes)
+/* What is looked for: a field's own name, or what the library calls it; and whether it must have
+ * been sent, in `body`. */
+struct search {
+    bool own, sent;
+};
+
+static bool name_place(const struct field *const *groups, struct search search, const json_t *body,
+                       const char *prefix, const char *name, size_t n_name, char *out,
+                       size_t n_bytes)
 {
     for (; *groups; groups++)
         for (const struct field *field = *groups; field->name; field++) {
             char inner[128];
             snprintf(inner, sizeof inner, "%s%s.", prefix, field->name);
+            const json_t *value = json_object_get(body, field->name);
             if (field->kind == FIELD_OBJECT &&
-                name_place(field->more, own, inner, name, n_name, out, n_bytes))
+                name_place(field->more, search, value, inner, name, n_name, out, n_bytes))
                 return true;
-            if (field->kind == FIELD_OBJECT ||
-                !is_name(own ? field->name : field->becomes, name, n_name))
+            if (field->kind == FIELD_OBJECT || (search.sent && (!value || json_is_null(value))) ||
+                !is_name(search.own ? field->name : field->becomes, name, n_name))
                 continue;
             snprintf(out, n_bytes, "%s%s", prefix, field->name);
             return true;
@@ -482,15 +489,17 @@ static bool name_place(const struct field *const *groups, bool own, const char *
     return false;
 }
 
-void body_name_place(const struct field *const *groups, np_error *err)
+void body_name_place(const struct field *const *groups, const json_t *body, np_error *err)
 {
     char found[128], rest[sizeof err->where];
     size_t n_name = strcspn(err->where, "[");
     if (strncmp(err->where, "sampling.", 9) != 0) n_name = strcspn(err->where, "[.");
-    if (n_name == 0) return;
-    if (!name_place(groups, false, "", err->where, n_name, found, sizeof found) &&
-        !name_place(groups, true, "", err->where, n_name, found, sizeof found))
-        return;
+    bool good = false;
+    for (int i = 0; n_name > 0 && i < 4 && !good; i++) {
+        struct search search = {.own = i % 2, .sent = i < 2};
+        good = name_place(groups, search, body, "", err->where, n_name, found, sizeof found);
+    }
+    if (!good) return;
     snprintf(rest, sizeof rest, "%s", err->where + n_name);
     snprintf(err->where, sizeof err->where, "%.90s%.90s", found, rest);
 }

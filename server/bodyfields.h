@@ -71,8 +71,9 @@ np_status body_read(const struct field *const *groups, const json_t *json, bool 
 const struct field *body_find(const struct field *const *groups, const char *name);
 
 /* The library's place ("candidate_ids[3][1]") as the client's
- * ("sampling_params.prompt_logprob_token_ids[3][1]"). */
-void body_name_place(const struct field *const *groups, np_error *err);
+ * ("sampling_params.prompt_logprob_token_ids[3][1]"); of several names for one thing, the one that
+ * was sent. */
+void body_name_place(const struct field *const *groups, const json_t *body, np_error *err);
 
 /* The schema of a body: a JSON object. n_vocab bounds ids. */
 void body_schema(const struct field *const *groups, bool strict, int32_t n_vocab,

@@ -4,9 +4,15 @@
 #include "base/json.h"
 #include "bodyfields.h"
 
+#include <float.h>
+
 #define ID_SCHEMA "\"type\":\"integer\",\"minimum\":0,\"maximum\":$LAST"
 #define IDS_SCHEMA "\"type\":\"array\",\"items\":{" ID_SCHEMA "}"
 #define LISTS_SCHEMA "\"type\":\"array\",\"minItems\":1,\"items\":{" IDS_SCHEMA ",\"minItems\":1}"
+/* Base64 of bytes that begin as a .npy file does. */
+#define NPY_SCHEMA                                                                           \
+    "\"type\":\"string\",\"contentEncoding\":\"base64\",\"pattern\":\"^k05VTVBZ[A-Za-z0-9+/" \
+    "]*=?=?$\""
 #define PADDED_SCHEMA "\"type\":\"integer\",\"minimum\":-1,\"maximum\":$LAST"
 
 /* Members of a schema, without the braces; where there are none they are made of the row. */
@@ -14,20 +20,23 @@ static const char *const schemas[] = {
     [FIELD_FLAG] = "\"type\":\"boolean\"",
     [FIELD_CHOICE] = "\"type\":\"boolean\"",
     [FIELD_TEXT] = "\"type\":\"string\"",
-    [FIELD_WORD] = "\"type\":\"string\"",
-    [FIELD_IDS] = IDS_SCHEMA,
-    [FIELD_TEXTS] = "\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"items\":{"
-                    "\"type\":\"string\"}}]",
+    [FIELD_WORD] = "\"type\":\"string\",\"pattern\":\"^[^\\\\u0000]*$\"",
+    [FIELD_IDS] = "\"anyOf\":[{" IDS_SCHEMA "},{" NPY_SCHEMA "}]",
+    [FIELD_TEXTS] =
+        "\"anyOf\":[{\"type\":\"string\",\"minLength\":1},{\"type\":\"array\",\"items\":{"
+        "\"type\":\"string\",\"minLength\":1}}]",
     [FIELD_SEED] = "\"type\":\"integer\",\"minimum\":-1,\"maximum\":9223372036854775807",
-    [FIELD_BIASES] = "\"type\":\"object\",\"additionalProperties\":{\"type\":\"number\"}",
+    [FIELD_BIASES] = "\"type\":\"object\",\"propertyNames\":{\"pattern\":\"^[0-9]+$\"},"
+                     "\"additionalProperties\":{\"type\":\"number\"}",
     [FIELD_PROMPT] =
         "\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"minItems\":1,"
         "\"items\":{\"type\":\"string\"}},{" IDS_SCHEMA ",\"minItems\":1},{" LISTS_SCHEMA "}]",
     [FIELD_ID_LISTS] = "\"anyOf\":[{" IDS_SCHEMA ",\"minItems\":1},{" LISTS_SCHEMA "}]",
     [FIELD_CANDIDATES] =
-        "\"anyOf\":[{\"type\":\"string\",\"contentEncoding\":\"base64\"},{"
-        "\"type\":\"array\",\"items\":{" PADDED_SCHEMA
-        "}},{\"type\":\"array\",\"items\":{\"type\":\"array\",\"items\":{" PADDED_SCHEMA "}}}]",
+        "\"anyOf\":[{" NPY_SCHEMA "},{" IDS_SCHEMA ",\"minItems\":1},{"
+        "\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"array\",\"items\":{" PADDED_SCHEMA
+        "}}},{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"array\",\"minItems\":1,"
+        "\"items\":{\"type\":\"array\",\"items\":{" PADDED_SCHEMA "}}}}]",
     [FIELD_PIECES] = "\"type\":[\"string\",\"array\",\"object\"]",
     [FIELD_ARRAY] = "\"type\":\"array\"",
     [FIELD_MAP] = "\"type\":\"object\"",
@@ -50,19 +59,28 @@ static void range_schema(const struct field *field, struct json *json)
     bool whole = field->kind != FIELD_NUMBER && field->kind != FIELD_ABOVE0;
     json_key(json, "type");
     json_str(json, whole ? "integer" : "number");
-    json_key(json, field->kind == FIELD_ABOVE0 ? "exclusiveMinimum" : "minimum");
-    whole ? json_int(json, (int64_t)field->low) : json_double(json, field->low);
+    json_key(json, "minimum");
+    if (field->kind == FIELD_ABOVE0)
+        json_double(json, (double)FLT_TRUE_MIN);
+    else
+        whole ? json_int(json, (int64_t)field->low) : json_double(json, field->low);
     json_key(json, "maximum");
     whole ? json_int(json, (int64_t)field->high) : json_double(json, field->high);
 }
 
-static void one_or_many_schema(const struct field *field, struct json *json)
+/* The value, or another kind of it: true and false of a count, a list of integers. */
+static void one_or_other_schema(const struct field *field, struct json *json)
 {
     json_key(json, "anyOf");
     json_begin(json, '[');
     json_begin(json, '{');
     range_schema(field, json);
     json_end(json, '}');
+    if (field->kind == FIELD_COUNT) {
+        json_raw(json, "{\"type\":\"boolean\"}", 18);
+        json_end(json, ']');
+        return;
+    }
     json_begin(json, '{');
     json_key(json, "type");
     json_str(json, "array");
@@ -124,8 +142,8 @@ static void value_schema(const struct field *field, bool strict, int32_t n_vocab
         put_schema(schema, n_vocab, &text);
         json_raw(json, text.data, text.n_bytes);
         buf_free(&text);
-    } else if (field->kind == FIELD_INTS) {
-        one_or_many_schema(field, json);
+    } else if (field->kind == FIELD_INTS || field->kind == FIELD_COUNT) {
+        one_or_other_schema(field, json);
     } else if (!schema) {
         range_schema(field, json);
     }

@@ -270,12 +270,12 @@ static void name_place(struct exchange *exchange, np_error *err)
         memmove(err->where, dot + 1, strlen(dot + 1) + 1);
     if (by_prompt && strncmp(err->where, "candidate_ids", 13) == 0) numbered = "candidate_ids";
     size_t n = numbered ? strlen(numbered) : 0;
-    if (n && strncmp(err->where, numbered, n) == 0) {
+    if (n && strncmp(err->where, numbered, n) == 0 && strchr("[", err->where[n])) {
         char rest[sizeof err->where];
         snprintf(rest, sizeof rest, "%s", err->where + n);
         snprintf(err->where, sizeof err->where, "%s[%zu]%.160s", numbered, request, rest);
     }
-    if (exchange->route->fields) body_name_place(exchange->route->fields, err);
+    if (exchange->route->fields) body_name_place(exchange->route->fields, exchange->json, err);
 }
 
 static np_status start(struct exchange *exchange, np_error *err)

@@ -57,6 +57,17 @@ const struct answer_shape named_shapes[] = {
      "With prompt_logprobs or candidates, and no return_logprob, also the members that prompts "
      "have elsewhere.",
      false},
+    {"LlamaProbability",
+     "{id: count, token: text, bytes: [count] | null, logprob?: number, prob?: number}", NULL,
+     false},
+    {"LlamaAnswer",
+     "{content: text, index: count, tokens: [count], id_slot: whole, stop: flag, model: text, "
+     "prompt: text | null, tokens_predicted: count, tokens_evaluated: count, tokens_cached: count, "
+     "truncated: flag, has_new_line: flag, stop_type: text, stopping_word: text, "
+     "generation_settings: any, timings: <number>, completion_probabilities?: [{id: count, token: "
+     "text, bytes: [count] | null, logprob?: number, prob?: number, top_logprobs?: "
+     "[LlamaProbability], top_probs?: [LlamaProbability]}], " MEANING "}",
+     "With prompt_logprobs or candidates also the members that prompts have elsewhere.", false},
 };
 const size_t n_named_shapes = sizeof named_shapes / sizeof named_shapes[0];
 
@@ -107,6 +118,7 @@ const struct answer_shape answer_shapes[] = {
      NULL, false},
     {"/get_world_size/", "{world_size: count}", NULL, false},
     {"/generate", "SGLangAnswer | [SGLangAnswer]", NULL, true},
+    {"/completion", "LlamaAnswer | [LlamaAnswer]", NULL, true},
 };
 const size_t n_answer_shapes = sizeof answer_shapes / sizeof answer_shapes[0];
 
