@@ -127,8 +127,8 @@ static void look_at(struct server *server, struct client *client, uint64_t now_n
 
 static void look_at_all(struct server *server)
 {
-    uint64_t now_ns = clock_ns();
     pthread_mutex_lock(&server->lock);
+    uint64_t now_ns = clock_ns(); /* behind every time that is noted */
     for (struct client *client = server->clients; client; client = client->next)
         look_at(server, client, now_ns);
     pthread_mutex_unlock(&server->lock);
