@@ -116,6 +116,8 @@ static np_status keep_text(struct exchange *exchange, const np_chat_text *text, 
     struct arena *arena = &exchange->arena;
     struct chat *extra = exchange->extra;
     size_t n = text->tokens.n_tokens;
+    if (n == 0)
+        return error_set(err, NP_EINPUT, "messages", NO_OFFSET, "the template makes no token");
     struct prompt *prompt = arena_push(arena, sizeof *prompt);
     int32_t *ids = arena_push_array(arena, n + 1, sizeof *ids);
     size_t *begin = arena_push_array(arena, n + 1, sizeof *begin);
