@@ -10,6 +10,7 @@ differs from request to request (its id, the time, counts of cached tokens) is l
 import argparse
 import collections
 import http.client
+import io
 import json
 import pathlib
 import random
@@ -29,11 +30,28 @@ VOLATILE = re.compile(rb'"(request_id|created|id|cached_tokens)":("[^"]*"|\d+),?
 # ---- well-formed --------------------------------------------------------------------------------
 
 
+TEXTS = ["The quick brown fox", "Grüße, 世界!", "a\nb\tc", "1 2 3 4 5 6 7 8"]
+
+
+def question_of(rng, i):
+    """Each eighth asks another route."""
+    text = TEXTS[i // 8 % len(TEXTS)]
+    if i % 8 == 6:
+        body = {"prompt": text, "max_tokens": 8, "seed": i, "stream": i % 16 == 6}
+        return Question({**body, "ignore_eos": True}, path="/v1/completions")
+    if i % 8 == 7 and i % 16 == 7:
+        return Question({"prompt": text, "return_token_strs": True}, path="/tokenize")
+    if i % 8 == 7:
+        return Question({"prompt": [text, text[:3]], "max_tokens": 1, "seed": 1, "echo": True,
+                         "logprobs": 2}, path="/v1/completions")
+    return Question(body_of(rng, i))
+
+
 def body_of(rng, i):
     ids = [rng.randrange(N_VOCAB) for _ in range(rng.choice([2, 5, 9, 30, 90]))]
     sampling = {"max_tokens": 0}
     body = {"token_ids": ids, "sampling_params": sampling}
-    kind = i % 6
+    kind = i % 8
     if kind == 0:
         sampling["prompt_logprob_token_ids"] = [rng.randrange(N_VOCAB) for _ in range(8)]
     elif kind == 1:
@@ -59,25 +77,28 @@ def known(answer, streamed):
         return VOLATILE.sub(b"", answer)
     events = answer.split(b"\n\n")
     assert events[-2:] == [b"data: [DONE]", b""], events[-2:]
-    rows, tokens, reasons = [], [], []
+    rows, tokens, texts, reasons = [], [], [], []
     for event in events[:-2]:
         part = json.loads(event.removeprefix(b"data: "))
         rows += part.get("prompt_logprobs") or []
         for choice in part["choices"]:
-            tokens += choice["token_ids"]
+            tokens += choice.get("token_ids") or []
+            texts.append(choice.get("text") or "")
             reasons.append(choice["finish_reason"])
-    return json.dumps([rows, tokens, [reason for reason in reasons if reason]]).encode()
+    told = [rows, tokens, "".join(texts), [reason for reason in reasons if reason]]
+    return json.dumps(told).encode()
 
 
 class Question:
-    def __init__(self, body, headers=None):
+    def __init__(self, body, headers=None, path=PATH):
+        self.path = path
         self.streamed = body.get("stream", False)
         self.body = json.dumps(body).encode()
         self.headers = {"Content-Type": "application/json", **(headers or {})}
         self.answer = None
 
     def ask(self, connection):
-        connection.request("POST", PATH, self.body, self.headers)
+        connection.request("POST", self.path, self.body, self.headers)
         response = connection.getresponse()
         data = response.read()
         if response.status != 200:
@@ -85,10 +106,10 @@ class Question:
         return 200, known(data, self.streamed)
 
 
-def questions(port, n=60, seed=5):
+def questions(port, n=64, seed=5):
     """With their answers, each asked alone."""
     rng = random.Random(seed)
-    asked = [Question(body_of(rng, i)) for i in range(n)]
+    asked = [question_of(rng, i) for i in range(n)]
     scores = {"max_tokens": 0, "prompt_logprob_token_ids": [1, 2, 3]}
     npy = {"Accept": "application/octet-stream"}
     asked.append(Question({"token_ids": [5, 6, 7, 8], "sampling_params": scores}, npy))
@@ -103,8 +124,8 @@ def questions(port, n=60, seed=5):
 # ---- the others ---------------------------------------------------------------------------------
 
 
-def post(body, *more, length=None):
-    head = [f"POST {PATH} HTTP/1.1", "Host: localhost"]
+def post(body, *more, length=None, path=PATH):
+    head = [f"POST {path} HTTP/1.1", "Host: localhost"]
     head += [f"Content-Length: {len(body) if length is None else length}", *more]
     return "\r\n".join(head).encode() + b"\r\n\r\n" + body
 
@@ -168,14 +189,22 @@ def abort(rng, port, seen):
     seen["left"] += 1
 
 
+class Kept(io.BufferedReader):
+    """A connection's bytes; http.client closes them behind each answer."""
+
+    def close(self):
+        pass
+
+
 def pipeline(rng, port, asked, seen):
     """Several requests at once on one connection; the answers come in their order."""
     chosen = [q for q in rng.sample(asked, 4) if "Accept" not in q.headers]
     with socket.create_connection((HOST, port), timeout=60) as connection:
-        connection.sendall(b"".join(post(question.body) for question in chosen))
+        connection.sendall(b"".join(post(question.body, path=question.path) for question in chosen))
+        received = Kept(socket.SocketIO(connection, "r"))
         for question in chosen:
             response = http.client.HTTPResponse(connection)
-            response.fp = connection.makefile("rb", buffering=0)  # reads no byte of the next one
+            response.fp = received
             response.begin()
             data = response.read()
             assert response.status == 200, (response.status, data)
