@@ -96,6 +96,11 @@ struct exchange;
  * ask->prompts. Checks what the server limits. Arrays live in the exchange's arena. */
 np_status ask_request(struct exchange *exchange, size_t prompt, np_request *request, np_error *err);
 
+/* A text as ids; bos: that token first. */
+struct encoded;
+np_status ask_encode(struct exchange *exchange, np_string text, np_choice add_special, bool bos,
+                     struct encoded *out, np_error *err);
+
 /* The parts that say when it runs and what it shares. */
 void ask_running(const struct exchange *exchange, np_request *request);
 

@@ -111,34 +111,51 @@ static np_status take_candidates(struct exchange *exchange, size_t prompt, np_re
     return NP_OK;
 }
 
+np_status ask_encode(struct exchange *exchange, np_string text, np_choice add_special, bool bos,
+                     struct encoded *out, np_error *err)
+{
+    struct arena *arena = &exchange->arena;
+    int32_t bos_id = exchange_info(exchange)->bos_id;
+    np_tokens tokens;
+    if (!exchange_info(exchange)->has_tokenizer)
+        return error_set(err, NP_EUNSUPPORTED, "token_ids", NO_OFFSET,
+                         "the model has no tokenizer: give token ids in place of a text");
+    if (bos && bos_id < 0)
+        return error_set(err, NP_EINPUT, "condition", NO_OFFSET,
+                         "the model has no beginning-of-sequence token");
+    TRY(np_tokenize(exchange_model(exchange), text.bytes, text.n_bytes, add_special,
+                    (np_choice)exchange->ask.parse_special, &tokens, err));
+    size_t n = tokens.n_tokens + bos;
+    int32_t *ids = arena_push_array(arena, n + 1, sizeof *ids);
+    size_t *begin = arena_push_array(arena, n + 1, sizeof *begin);
+    size_t *end = arena_push_array(arena, n + 1, sizeof *end);
+    if (ids && begin && end) {
+        ids[0] = bos_id;
+        begin[0] = end[0] = 0;
+        memcpy(ids + bos, tokens.token_ids, tokens.n_tokens * sizeof *ids);
+        memcpy(begin + bos, tokens.begin, tokens.n_tokens * sizeof *begin);
+        memcpy(end + bos, tokens.end, tokens.n_tokens * sizeof *end);
+    }
+    np_tokens_free(&tokens);
+    *out = (struct encoded){.ids = ids, .n = n, .begin = begin, .end = end};
+    return ids && begin && end ? NP_OK : error_nomem(err, "prompt", n * sizeof *begin);
+}
+
 /* Texts become ids here, so that lengths are known before anything is promised. */
 static np_status encode(struct exchange *exchange, const struct prompt *from,
                         struct encoded *encoded, np_error *err)
 {
     const struct ask *ask = &exchange->ask;
-    np_tokens tokens;
     if (from->ids.ids) {
         encoded->ids = from->ids.ids;
         encoded->n = from->ids.n;
         return NP_OK;
     }
-    if (!exchange_info(exchange)->has_tokenizer)
-        return error_set(err, NP_EUNSUPPORTED, "token_ids", NO_OFFSET,
-                         "the model has no tokenizer: give token ids in place of a text");
-    TRY(np_tokenize(exchange_model(exchange), from->text.bytes, from->text.n_bytes,
-                    (np_choice)ask->add_special, (np_choice)ask->parse_special, &tokens, err));
-    size_t n = tokens.n_tokens;
-    int32_t *ids = arena_push_array(&exchange->arena, n + 1, sizeof *ids);
-    size_t *begin = arena_push_array(&exchange->arena, n + 1, sizeof *begin);
-    size_t *end = arena_push_array(&exchange->arena, n + 1, sizeof *end);
-    if (ids && begin && end) {
-        memcpy(ids, tokens.token_ids, n * sizeof *ids);
-        memcpy(begin, tokens.begin, n * sizeof *begin);
-        memcpy(end, tokens.end, n * sizeof *end);
-    }
-    np_tokens_free(&tokens);
-    *encoded = (struct encoded){.ids = ids, .n = n, .begin = begin, .end = end};
-    return ids && begin && end ? NP_OK : error_nomem(err, "prompt", n * sizeof *begin);
+    if (ask->condition && ask->add_special != NP_DEFAULT)
+        return error_set(err, NP_EINPUT, "condition", NO_OFFSET,
+                         "not together with add_special_tokens: they say the same");
+    return ask_encode(exchange, from->text, ask->condition ? NP_NO : (np_choice)ask->add_special,
+                      ask->condition == NP_CONDITION_BOS, encoded, err);
 }
 
 /* The last tokens of a prompt that is too long. */

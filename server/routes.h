@@ -92,4 +92,27 @@ np_status llamacpp_reply(struct exchange *exchange, np_error *err);
 np_status llamacpp_event(struct exchange *exchange, const struct heard *heard,
                          const struct part *part, np_error *err);
 
+extern const struct field *const scoring_groups[];
+np_status scoring_prepare(struct exchange *exchange, np_error *err);
+np_status scoring_reply(struct exchange *exchange, np_error *err);
+
+extern const struct field *const own_score_groups[];
+np_status own_score_prepare(struct exchange *exchange, np_error *err);
+np_status own_score_reply(struct exchange *exchange, np_error *err);
+
+extern const struct field *const own_gather_groups[];
+np_status own_gather_prepare(struct exchange *exchange, np_error *err);
+np_status own_gather_reply(struct exchange *exchange, np_error *err);
+
+extern const struct field *const own_choose_groups[];
+np_status own_choose_prepare(struct exchange *exchange, np_error *err);
+np_status own_choose_reply(struct exchange *exchange, np_error *err);
+
+extern const struct field *const own_perplexity_groups[];
+np_status own_perplexity_prepare(struct exchange *exchange, np_error *err);
+np_status own_perplexity_reply(struct exchange *exchange, np_error *err);
+
+extern const struct field *const reranker_groups[];
+np_status reranker_prepare(struct exchange *exchange, np_error *err);
+
 #endif

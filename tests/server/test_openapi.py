@@ -131,6 +131,20 @@ ASKED = [
     ("POST", "/completion", {"prompt": IDS, "n_predict": 2, "n_probs": 2, "return_tokens": True}),
     ("POST", "/completion", {"prompt": ["ab", "c"], "n_predict": 1, "n_probs": 1,
                              "post_sampling_probs": True, "prompt_logprobs": 1}),
+    ("POST", "/generative_scoring", {"query": "ab", "items": ["c", "d"],
+                                     "label_token_ids": [5, 6]}),
+    ("POST", "/nepit/v1/score", {"prompt": "ab"}),
+    ("POST", "/nepit/v1/score", {"token_ids": [IDS, [1]], "top": 2, "mass": True,
+                                 "entropy": True}),
+    ("POST", "/nepit/v1/score", {"prompt": "ab", "top": 2, "logprobs_mode": "raw_logits"}),
+    ("POST", "/nepit/v1/gather", {"prompt": IDS, "candidates": [5]}),
+    ("POST", "/nepit/v1/gather", {"prompt": "ab", "response": "c", "candidates": [[5]],
+                                  "tail": True, "format": "list"}),
+    ("POST", "/nepit/v1/choose", {"context": "ab", "options": ["c", "d"]}),
+    ("POST", "/nepit/v1/choose", {"context": "ab", "options": [["c", "d"], "e"],
+                                  "by": "calibrated", "neutral": "x"}),
+    ("POST", "/nepit/v1/perplexity", {"text": "abc"}),
+    ("POST", "/nepit/v1/perplexity", {"text": ""}),
 ]
 
 
