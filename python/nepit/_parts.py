@@ -1,0 +1,62 @@
+"""Parts of answers that the native interface and vLLM's shapes have in common."""
+
+from __future__ import annotations
+
+import ctypes as c
+from collections.abc import Callable
+from typing import Union
+
+from . import _arrays as arrays
+from . import _bridge as bridge
+from ._requests import Drawing
+from ._results import Generation
+
+FINISHES = {0: "length", 1: "length", 2: "stop", 3: "stop"}
+
+
+def text_bytes(raw: bridge.Generated) -> bytes:
+    """What a choice's tokens are as text."""
+    return c.string_at(raw.text, raw.n_text_bytes) if raw.text else b""
+
+
+def stop_reason(raw: bridge.Generated, drawing: Drawing) -> Union[int, str, None]:
+    """The stop text or token id that ended a choice; None where EOS or the length did."""
+    if raw.finish == 3:
+        return drawing.stop[raw.stop_index]
+    last: int | None = raw.token_ids[raw.n_tokens - 1] if raw.n_tokens else None
+    return last if raw.finish == 2 and last in drawing.stop_token_ids else None
+
+
+def generation_of(answers: bridge.Answers, raw: bridge.Generated, drawing: Drawing) -> Generation:
+    """One choice of an answer."""
+    n, top = (raw.n_tokens,), (raw.n_tokens, raw.n_top)
+    text = text_bytes(raw)
+    return Generation(
+        text=text.decode(errors="replace"),
+        token_ids=arrays.ints(answers, raw.token_ids, n),
+        logprobs=arrays.maybe_floats(answers, raw.logprobs, n),
+        ranks=arrays.maybe_ints(answers, raw.ranks, n),
+        top_ids=arrays.maybe_ints(answers, raw.top_ids, top),
+        top_logprobs=arrays.maybe_floats(answers, raw.top_logprobs, top),
+        finish_reason=FINISHES[raw.finish],
+        stop_reason=stop_reason(raw, drawing),
+        seed=raw.seed,
+    )
+
+
+def document(
+    read: Callable[[int], bytes], n_bytes: int
+) -> tuple[bridge.Document, list[BaseException]]:
+    """A document that C reads piece by piece; what went wrong in Python is raised afterwards."""
+    failure: list[BaseException] = []
+
+    def fill(_user: object, out: int, n: int, _error: object) -> int:
+        try:
+            piece = read(n)
+        except BaseException as error:  # noqa: BLE001 - it is raised when C has returned
+            failure.append(error)
+            return -1
+        c.memmove(out, piece, len(piece))
+        return len(piece)
+
+    return bridge.Document(n_bytes=n_bytes, read=bridge.READ(fill)), failure

@@ -1,0 +1,198 @@
+"""Python values -> np_request, for the native interface and for vLLM's shapes alike."""
+
+from __future__ import annotations
+
+import ctypes as c
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Optional, Union
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _arrays as arrays
+from . import _bridge as bridge
+
+Prompt = Union[str, bytes, Sequence[int], "NDArray[np.integer]"]
+Candidates = Union[Sequence[int], Sequence[Sequence[int]], "NDArray[np.integer]"]
+
+LOGPROB, RANK, ENTROPY, TAIL, MASS = 1, 2, 4, 8, 16
+MODES = {"raw_logprobs": 0, "raw_logits": 1, "processed_logprobs": 2, "processed_logits": 3}
+CONDITIONS = {None: 0, "bos": 1, "none": 2}
+TO_THE_END = c.c_size_t(-1).value
+
+
+def choice(value: Optional[bool]) -> int:
+    """np_choice: None leaves it to the model."""
+    return 0 if value is None else 1 if value else 2
+
+
+def is_prompt(value: object) -> bool:
+    """Whether this is one prompt, and not a list of them."""
+    if isinstance(value, (str, bytes)):
+        return True
+    if isinstance(value, np.ndarray):
+        return value.ndim == 1 and value.dtype.kind in "iu"
+    if hasattr(value, "__dlpack__"):
+        return getattr(value, "ndim", 1) == 1
+    if isinstance(value, Sequence):
+        return len(value) > 0 and isinstance(value[0], (int, np.integer))
+    return False
+
+
+@dataclass
+class Drawing:
+    """How tokens are drawn: np_sampling with Python's values."""
+
+    max_tokens: Optional[int] = 16
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: Optional[int] = None
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    allowed_token_ids: Optional[Sequence[int]] = None
+    bad_words: Sequence[Sequence[int]] = ()
+    stop: Sequence[str] = ()
+    stop_token_ids: Sequence[int] = ()
+    include_stop: bool = False
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    skip_special_tokens: bool = True
+    n: int = 1
+    processed: bool = False
+    top: Optional[int] = None
+    candidates: Optional[Sequence[int]] = None
+
+
+class Batch:
+    """Requests in the layout of C, and all that C borrows for them."""
+
+    def __init__(self, n: int) -> None:
+        self.requests = (bridge.Request * n)()
+        self.keeps: list[object] = []
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def _array(self, array: NDArray[np.int32]) -> int:
+        self.keeps.append(array)
+        return int(array.ctypes.data)
+
+    def _ids(self, values: Optional[Sequence[int]], name: str) -> bridge.Ids:
+        if values is None:
+            return bridge.Ids()
+        array = arrays.ids_array(values, name)
+        self.keeps.append(array)
+        return bridge.Ids(array.ctypes.data_as(c.POINTER(c.c_int32)), len(array))
+
+    def prompt(
+        self,
+        i: int,
+        prompt: Prompt,
+        add_special: Optional[bool] = None,
+        parse_special: Optional[bool] = None,
+        condition: Optional[str] = None,
+        name: str = "prompt",
+    ) -> None:
+        """The sequence of request i."""
+        request = self.requests[i]
+        if isinstance(prompt, (str, bytes)):
+            if condition not in CONDITIONS:
+                raise ValueError(f'condition: None, "bos" or "none" is expected, not {condition!r}')
+            text = prompt.encode("utf-8", "surrogateescape") if isinstance(prompt, str) else prompt
+            self.keeps.append(text)
+            request.text, request.n_bytes = text, len(text)
+            request.add_special, request.parse_special = choice(add_special), choice(parse_special)
+            request.condition = CONDITIONS[condition]
+            return
+        ids = arrays.ids_array(prompt, name)
+        if ids.size == 0:
+            raise bridge.NepitError("EINPUT", "at least one token id is needed", name)
+        request.token_ids, request.n_tokens = self._array(ids), len(ids)
+
+    def candidates(self, i: int, candidates: Candidates, name: str = "candidates") -> None:
+        """Flat ids for every row, or a row of ids for each; ragged rows are padded."""
+        request = self.requests[i]
+        ragged = (
+            not isinstance(candidates, np.ndarray)
+            and isinstance(candidates, Sequence)
+            and len(candidates) > 0
+            and not isinstance(candidates[0], (int, np.integer))
+        )
+        if ragged:
+            array = arrays.pad_rows(candidates, name)  # type: ignore[arg-type]
+        else:
+            array = arrays.ids_array(candidates, name, (1, 2))
+        if array.size == 0:
+            raise bridge.NepitError("EINPUT", "at least one id is needed", name)
+        request.candidate_ids = self._array(array)
+        request.n_candidates = array.shape[-1]
+        request.n_candidate_rows = array.shape[0] if array.ndim == 2 else 0
+
+    def temperature(self, i: int, value: Optional[float], mode: str = "raw_logprobs") -> None:
+        """score_temperature and logprobs_mode of the scored rows."""
+        if mode not in MODES:
+            raise ValueError(f"logprobs_mode: one of {', '.join(MODES)} is expected, not {mode!r}")
+        self.requests[i].logprobs_mode = MODES[mode] % 2
+        if value is None:
+            return
+        number = c.c_float(value)
+        self.keeps.append(number)
+        self.requests[i].score_temperature = c.pointer(number)
+
+    def drawing(self, i: int, drawing: Drawing) -> None:
+        """What follows the sequence of request i."""
+        request, sampling = self.requests[i], bridge.Sampling()
+        temperature = c.c_float(drawing.temperature)
+        sampling.temperature = c.pointer(temperature)
+        for name in ("top_k", "min_p", "presence_penalty", "frequency_penalty", "min_tokens", "n"):
+            setattr(sampling, name, getattr(drawing, name))
+        for name in ("top_p", "repetition_penalty"):
+            if not getattr(drawing, name) > 0:  # 0 is C's word for the default
+                raise bridge.NepitError(
+                    "EINPUT", "must be above 0", name, str(getattr(drawing, name))
+                )
+            setattr(sampling, name, getattr(drawing, name))
+        if drawing.n < 1:
+            raise bridge.NepitError("EINPUT", "1 to 128 choices are allowed", "n", str(drawing.n))
+        if drawing.seed is not None and drawing.seed != -1:
+            seed = c.c_uint64(drawing.seed)
+            self.keeps.append(seed)
+            sampling.seed = c.pointer(seed)
+        if drawing.logit_bias:
+            biases = (bridge.Bias * len(drawing.logit_bias))(
+                *(bridge.Bias(int(key), value) for key, value in drawing.logit_bias.items())
+            )
+            sampling.logit_bias, sampling.n_logit_bias = biases, len(biases)
+            self.keeps.append(biases)
+        sampling.allowed_token_ids = self._ids(drawing.allowed_token_ids, "allowed_token_ids")
+        sampling.stop_token_ids = self._ids(drawing.stop_token_ids, "stop_token_ids")
+        sampling.candidate_ids = self._ids(drawing.candidates, "logprob_token_ids")
+        if drawing.bad_words:
+            words = (bridge.Ids * len(drawing.bad_words))(
+                *(self._ids(word, f"bad_words[{k}]") for k, word in enumerate(drawing.bad_words))
+            )
+            sampling.bad_words, sampling.n_bad_words = words, len(words)
+            self.keeps.append(words)
+        if drawing.stop:
+            texts = [text.encode() for text in drawing.stop]
+            stops = (bridge.String * len(texts))(
+                *(bridge.String(text, len(text)) for text in texts)
+            )
+            sampling.stop, sampling.n_stop = stops, len(stops)
+            self.keeps += [stops, texts]
+        sampling.include_stop = drawing.include_stop
+        sampling.ignore_eos = drawing.ignore_eos
+        sampling.keep_special = not drawing.skip_special_tokens
+        sampling.processed = drawing.processed
+        if drawing.top is not None:
+            sampling.top = drawing.top
+        if drawing.top is not None or drawing.candidates is not None:
+            sampling.want = LOGPROB | RANK
+        self.keeps += [temperature, sampling]
+        request.sampling = c.pointer(sampling)
+        request.max_tokens = TO_THE_END if drawing.max_tokens is None else drawing.max_tokens
