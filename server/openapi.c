@@ -73,7 +73,7 @@ static void tell_good(struct json *json, const struct route *route)
     json_end(json, '}');
     if (route->event)
         put(json, "text/event-stream",
-            "{'schema':{'type':'string','description':'With stream: data: {...} and a blank line "
+            "{'schema':{'description':'With stream: data: {...} and a blank line "
             "for each part, data: [DONE] at the end. Parts joined are the plain answer.'}}");
     if (answer && answer->npy)
         put(json, "application/octet-stream",

@@ -20,6 +20,9 @@
     "'bos' | 'none'"
 #define RANKED "token_id: count, logprob: number, rank: count | null"
 #define NAMED RANKED ", token: text, bytes: [count] | null"
+#define CHOOSE_NUMBERS                                                                             \
+    "mean: number | null, total: number | null, per_byte: number | null, per_character: number | " \
+    "null, calibrated: number | null"
 #define ONE_PROMPT                                                                      \
     "prompt_logprobs: PromptLogprobs | null, prompt_token_id_logprobs: Scores | null, " \
     "prompt_logprob_tail: [number] | null, prompt_logprob_mass: [number] | null, "      \
@@ -68,6 +71,15 @@ const struct answer_shape named_shapes[] = {
      "With prompt_logprobs or candidates, and no return_logprob, also the members that prompts "
      "have elsewhere.",
      false},
+    {"ScoreResult",
+     "{token_ids: [count], tokens?: [text], offsets?: [[count]], logprobs?: [number | null], "
+     "logits?: [number | null], ranks: [count | null], entropies?: [number | null], top_logprobs?: "
+     "[[{token_id: count, token: text, logprob: number, rank: count}] | null], top_logits?: "
+     "[[{token_id: count, token: text, logit: number, rank: count}] | null], log_mass_not_listed?: "
+     "[number | null], total?: number | null, mean?: number | null, perplexity?: number | null, "
+     "bits_per_byte?: number | null, n_tokens: count, n_scored: count, n_bytes: count, "
+     "n_scored_bytes: count, conditioning: text}",
+     "Lists are as long as the text, null where nothing is scored.", false},
     {"LlamaProbability",
      "{id: count, token: text, bytes: [count] | null, logprob?: number, prob?: number}", NULL,
      false},
@@ -130,6 +142,31 @@ const struct answer_shape answer_shapes[] = {
     {"/get_world_size/", "{world_size: count}", NULL, false},
     {"/generate", "SGLangAnswer | [SGLangAnswer]", NULL, true},
     {"/completion", "LlamaAnswer | [LlamaAnswer]", NULL, true},
+    {"/generative_scoring",
+     "{id: text, object: 'list', " HEAD "data: [{index: count, object: 'score', score: number, "
+     "label_logprobs: [number]}], " MEANING ", usage: Usage}",
+     NULL, false},
+    {"/nepit/v1/score",
+     "{request_id: text, " HEAD "results: [ScoreResult], " MEANING ", usage: Usage}", NULL, false},
+    {"/nepit/v1/gather",
+     "{request_id: text, " HEAD "results: [{start: count, row_token_ids: [count], scores: Scores, "
+     "tail?: [number], n_tokens: count, split?: text}], " MEANING ", usage: Usage}",
+     NULL, true},
+    {"/nepit/v1/choose",
+     "{request_id: text, " HEAD "by: text, winner: count | null, winners: <count | null>, options: "
+     "[{index: count, " CHOOSE_NUMBERS ", probability: number | null, text?: text, token_ids?: "
+     "[count], tokens?: [text], logprobs?: [number], start?: count, straddles?: flag, n_tokens?: "
+     "count, n_bytes?: count, n_characters?: count, variants?: [{text: text, " CHOOSE_NUMBERS
+     ", token_ids: [count], tokens: [text], logprobs: [number], start: count, straddles: flag, "
+     "n_tokens: count, n_bytes: count, n_characters: count}]}], split: text, conditioning: text, "
+     "warnings: [text], " MEANING ", usage: Usage}",
+     NULL, false},
+    {"/nepit/v1/perplexity",
+     "{request_id: text, " HEAD "total: number | null, mean: number | null, perplexity: number | "
+     "null, bits_per_byte: number | null, n_tokens: count, n_scored: count, n_bytes: count, "
+     "n_scored_bytes: count, n_windows: count, n_computed: count, window: count, stride: count, "
+     "conditioning: text, " MEANING ", usage: Usage}",
+     NULL, false},
     {"/generative_scoring",
      "{id: text, object: 'list', " HEAD "data: [{index: count, object: 'score', score: number, "
      "label_logprobs: [number]}], usage: Usage}",
