@@ -222,14 +222,13 @@ static void event_prompt(struct exchange *exchange, const np_result *result,
     end_event(exchange, part);
 }
 
-/* An echoed prompt of which no row was to be told, or not the last. */
-static void event_rest(struct exchange *exchange, const np_result *result, const struct part *part)
+/* An echoed prompt of which no row was to be told. */
+static void event_unscored(struct exchange *exchange, const np_result *result,
+                           const struct part *part)
 {
     const struct completions *extra = exchange->extra;
-    const struct echoed *echoed = &extra->prompts[part->request];
-    size_t n = exchange->encoded[part->request].n;
-    if (exchange->ask.echo && (!echoed->begun || echoed->n_tokens < n))
-        event_prompt(exchange, result, part, n);
+    if (exchange->ask.echo && !extra->prompts[part->request].begun)
+        event_prompt(exchange, result, part, exchange->encoded[part->request].n);
 }
 
 static void event_tokens(struct exchange *exchange, const struct heard *heard,
@@ -282,7 +281,7 @@ static void event_end(struct exchange *exchange, const struct part *part)
     for (size_t i = 0; i < exchange->n_requests; i++) {
         struct part nothing = {.kind = PART_CHOICE, .request = i, .first = true, .last = true};
         if (exchange->requests[i].max_tokens > 0) continue;
-        event_rest(exchange, &exchange->results[i], &nothing);
+        event_unscored(exchange, &exchange->results[i], &nothing);
         event_nothing(exchange, &nothing);
     }
     if (!exchange->ask.include_usage) return;
@@ -298,7 +297,7 @@ np_status completions_event(struct exchange *exchange, const struct heard *heard
     switch (part->kind) {
     case PART_ROWS: event_prompt(exchange, result, part, to < n ? to : n); break;
     case PART_CHOICE:
-        if (part->first) event_rest(exchange, result, part);
+        if (part->first) event_unscored(exchange, result, part);
         event_tokens(exchange, &heard[part->request], part);
         break;
     case PART_END: event_end(exchange, part); break;

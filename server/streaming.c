@@ -31,6 +31,15 @@ static bool next_rows(const struct heard *heard, struct told *told, struct part 
     return true;
 }
 
+/* What follows a prompt waits until all of its rows are told: clients read in that order, and the
+ * engine may know the first tokens earlier. */
+static bool rows_left(const struct heard *heard, const struct told *told)
+{
+    const np_result *result = &heard->result;
+    bool scored = result->scores || result->logprobs || result->top_ids || result->tail;
+    return scored && told->n_rows < (result->scores ? result->n_rows : result->n_scored);
+}
+
 static bool next_tokens(const np_generated *choice, struct told_choice *told, bool finished,
                         struct part *part)
 {
@@ -59,7 +68,9 @@ bool streaming_next(struct exchange *exchange, const struct heard *heard, bool f
     for (size_t i = 0; i < exchange->n_requests; i++) {
         struct told *told = &exchange->told[i];
         bool found = next_rows(&heard[i], told, part);
-        for (size_t k = 0; !found && heard[i].choices && k < heard[i].result.n_choices; k++) {
+        bool waits = !found && rows_left(&heard[i], told);
+        size_t n_choices = heard[i].choices && !waits ? heard[i].result.n_choices : 0;
+        for (size_t k = 0; !found && k < n_choices; k++) {
             found = next_tokens(&heard[i].choices[k], &told->choices[k], finished, part);
             part->choice = k;
         }

@@ -346,6 +346,15 @@ def test_C091_a_stream_says_what_the_plain_answer_says(tiny, body):
     assert all("usage" not in event for event in events[:-1])
 
 
+def test_C091_cached_rows_come_before_what_follows(demo):
+    """The engine has the first token of a cached prompt before all of its rows."""
+    body = {"prompt": IDS * 45, "max_tokens": 2, "temperature": 0, "logprobs": 1, "echo": True}
+    plain = demo.post(PATH, body).json["choices"][0]
+    for _ in range(3):
+        (streamed,) = together(demo.stream(PATH, body))["choices"]
+        same(plain, streamed, *CHOICE, *PROMPT[:3])
+
+
 def test_stream_options_need_a_stream(tiny):
     tiny.refused(PATH, {"prompt": IDS, "stream_options": {"include_usage": True}}, "stream_options")
 
