@@ -232,7 +232,7 @@ static void tell_probabilities(struct exchange *exchange, const np_generated *ch
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-static void tell_settings(struct exchange *exchange)
+static void tell_settings(struct exchange *exchange, const np_generated *choice)
 {
     struct json *json = &exchange->writer;
     const struct ask *ask = &exchange->ask;
@@ -246,7 +246,7 @@ static void tell_settings(struct exchange *exchange)
     } integers[] = {{"top_k", ask->top_k},
                     {"n_predict", ask->max_tokens == NOT_GIVEN ? -1 : ask->max_tokens},
                     {"n_probs", ask->logprobs == NOT_GIVEN ? 0 : ask->logprobs},
-                    {"seed", ask->seed}};
+                    {"seed", choice->n_tokens ? (int64_t)choice->seed : ask->seed}};
     json_key(json, "generation_settings");
     json_begin(json, '{');
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
@@ -306,7 +306,7 @@ static void tell_rest(struct exchange *exchange, const np_result *result,
     size_t n_bytes = 0;
     json_key(json, "model");
     json_str(json, exchange_model_name(exchange));
-    tell_settings(exchange);
+    tell_settings(exchange, choice);
     json_key(json, "prompt");
     if (np_detokenize(exchange_model(exchange), result->token_ids, result->n_tokens, &prompt,
                       &n_bytes, NULL) == NP_OK)
