@@ -9,15 +9,6 @@
 #define HEAD "created: count, model: text, system_fingerprint: text, "
 #define ENDING "finish_reason: 'stop' | 'length' | null, stop_reason: text | count | null"
 #define MEANING "logprobs_mode?: text, profile?: text, numerics?: text"
-#define RULES                                                                                   \
-    "mean: number, total: number, per_byte: number, per_character: number | null, calibrated: " \
-    "number | null, "
-#define OPTION(q)                                                                                \
-    "token_ids" q ": [count], tokens" q ": [text], logprobs" q ": [number], start" q ": count, " \
-    "straddles" q ": flag, n_tokens" q ": count, n_bytes" q ": count, n_characters" q ": count"
-#define SUMS                                                                                  \
-    "n_tokens: count, n_scored: count, n_bytes: count, n_scored_bytes: count, conditioning: " \
-    "'bos' | 'none'"
 #define RANKED "token_id: count, logprob: number, rank: count | null"
 #define NAMED RANKED ", token: text, bytes: [count] | null"
 #define CHOOSE_NUMBERS                                                                             \
@@ -58,8 +49,6 @@ const struct answer_shape named_shapes[] = {
      "Lists of one length. top_logprobs has texts for keys, of which several tokens may share one: "
      "top_tokens has them all.",
      false},
-    {"TopToken", "{token_id: count, token: text, logprob?: number, logit?: number, rank: count}",
-     NULL, false},
     {"Triple", "[number | count | text | null]", "Log-probability, token id, text.", false},
     {"SGLangAnswer",
      "{text: text, output_ids: [count], meta_info: {id: text, finish_reason: {type: text, length?: "
@@ -166,35 +155,6 @@ const struct answer_shape answer_shapes[] = {
      "null, bits_per_byte: number | null, n_tokens: count, n_scored: count, n_bytes: count, "
      "n_scored_bytes: count, n_windows: count, n_computed: count, window: count, stride: count, "
      "conditioning: text, " MEANING ", usage: Usage}",
-     NULL, false},
-    {"/generative_scoring",
-     "{id: text, object: 'list', " HEAD "data: [{index: count, object: 'score', score: number, "
-     "label_logprobs: [number]}], usage: Usage}",
-     NULL, false},
-    {"/nepit/v1/score",
-     "{request_id: text, " HEAD
-     "results: [{token_ids: [count], tokens: [text], offsets?: [[count]], "
-     "logprobs?: [number | null], logits?: [number | null], ranks: [count | null], entropies?: "
-     "[number | null], top_logprobs?: [[TopToken] | null], top_logits?: [[TopToken] | null], "
-     "log_mass_not_listed?: [number | null], total?: number, mean?: number | null, perplexity?: "
-     "number | null, bits_per_byte?: number | null, " SUMS "}], " MEANING ", usage: Usage}",
-     NULL, false},
-    {"/nepit/v1/gather",
-     "{request_id: text, " HEAD "results: [{start: count, row_token_ids: [count], scores: Scores, "
-     "tail?: [number], n_tokens: count, split?: 'separate'}], " MEANING ", usage: Usage}",
-     NULL, false},
-    {"/nepit/v1/choose",
-     "{request_id: text, " HEAD "by: text, winner: count, winners: <count | null>, options: "
-     "[{index: count, " RULES "probability: number, text?: text, " OPTION(
-         "?") ", variants?: "
-              "[{text: text, " RULES OPTION(
-                  "") "}]}], split: 'together', conditioning: 'bos' | 'none', "
-                      "warnings: [text], " MEANING ", usage: Usage}",
-     NULL, false},
-    {"/nepit/v1/perplexity",
-     "{request_id: text, " HEAD "total: number, mean: number | null, perplexity: number | null, "
-     "bits_per_byte: number | null, n_windows: count, n_computed: count, window: count, stride: "
-     "count, " SUMS ", " MEANING ", usage: Usage}",
      NULL, false},
 };
 const size_t n_answer_shapes = sizeof answer_shapes / sizeof answer_shapes[0];
