@@ -15,7 +15,7 @@ const struct field chat_text_fields[] = {
     ROW("reasoning_effort", FIELD_WORD, reasoning_effort, NULL, "OpenAI", NULL,
         "Told to the template."),
     ROW("chat_template", FIELD_WORD, chat_template, NULL, "vLLM", NULL,
-        "A Jinja template in place of the model's."),
+        "A Jinja template in place of the model's; an empty one is none."),
     ROW("chat_template_kwargs", FIELD_MAP, template_values, NULL, "vLLM", NULL,
         "Further variables of the template."),
     ROW("add_generation_prompt", FIELD_CHOICE, add_generation_prompt, NULL, "vLLM", NULL,
@@ -130,8 +130,8 @@ np_status chat_prompt(struct exchange *exchange, np_chat_text *out, np_error *er
 {
     const struct ask *ask = &exchange->ask;
     const np_info *info = exchange_info(exchange);
-    const char *source =
-        ask->chat_template ? ask->chat_template : exchange_options(exchange)->chat_template;
+    const char *own = exchange_options(exchange)->chat_template;
+    const char *source = ask->chat_template && *ask->chat_template ? ask->chat_template : own;
     bool stays_open = ask->continue_final_message || ask->score_final_message;
     np_chat chat = {.chat_template = {source, source ? strlen(source) : 0},
                     .add_generation_prompt = ask->add_generation_prompt != NP_NO && !stays_open,

@@ -140,7 +140,8 @@ def test_templates(tiny, serve, tmp_path):
     for bad in ("{{ a.b() }}", "{% for %}", "{{ raise_exception('no') }}"):
         message = tiny.refused(PATH, {**body, "chat_template": bad}, "chat_template")
         assert "line 1" in message
-    tiny.refused(PATH, {**body, "chat_template": ""}, "messages")
+    tiny.refused(PATH, {**body, "chat_template": ""}, "chat_template")
+    tiny.refused(PATH, {**body, "chat_template": "{{ '' }}"}, "messages")
     (tmp_path / "chat.jinja").write_text(CHAT)
     with serve("--chat-template", tmp_path / "chat.jinja") as server:
         body = {"messages": [USER], "max_tokens": 0, "return_prompt_text": True}
