@@ -40,6 +40,7 @@ void metrics_add(struct metrics *metrics, const struct exchange *exchange)
     metrics->outcomes[outcome_of(exchange)]++;
     metrics->n_prompt_tokens += exchange->n_prompt_tokens;
     metrics->n_generated_tokens += exchange->n_generated;
+    metrics->n_cached_tokens += exchange->n_cached;
     add(&metrics->whole_s, seconds, (double)(now_ns - exchange->began_ns) * 1e-9);
     add(&metrics->answer_bytes, sizes, (double)exchange->n_out_bytes);
     if (exchange->first_token_ns)
@@ -92,8 +93,6 @@ static void put_engine(struct buf *out, np_engine *engine)
         (double)(stats.n_pages - stats.n_cached_pages) / pages);
     put(out, "prefix_cache_queries_total", "counter", "Tokens of sequences taken.",
         (double)stats.n_tokens);
-    put(out, "prefix_cache_hits_total", "counter", "Tokens that were shared or cached.",
-        stats.n_tokens > stats.n_computed ? (double)(stats.n_tokens - stats.n_computed) : 0);
     put(out, "computed_tokens_total", "counter", "Tokens that went through the model.",
         (double)stats.n_computed);
     put(out, "steps_total", "counter", "Steps of the engine.", (double)stats.n_steps);
@@ -116,6 +115,8 @@ void metrics_write(struct server *server, struct buf *out)
         n_running);
     put(out, "http_connections", "gauge", "Open connections.", n_clients);
     put(out, "prompt_tokens_total", "counter", "Tokens of prompts.", (double)copy.n_prompt_tokens);
+    put(out, "prefix_cache_hits_total", "counter", "Tokens that were shared or cached.",
+        (double)copy.n_cached_tokens);
     put(out, "generation_tokens_total", "counter", "Tokens generated.",
         (double)copy.n_generated_tokens);
     describe(out, "request_success_total", "counter", "Requests by how they ended.");

@@ -20,7 +20,7 @@ enum outcome { ENDED_STOP, ENDED_LENGTH, ENDED_ABORT, ENDED_ERROR, ENDED_SCORED,
 struct metrics {
     uint64_t outcomes[N_OUTCOMES];
     uint64_t statuses[600]; /* answers by status of HTTP */
-    uint64_t n_prompt_tokens, n_generated_tokens;
+    uint64_t n_prompt_tokens, n_generated_tokens, n_cached_tokens;
     struct histogram first_token_s, whole_s, queue_s, answer_bytes;
 };
 

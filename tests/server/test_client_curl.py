@@ -35,7 +35,8 @@ def test_what_the_page_shows(demo, command, printed):
 def test_what_the_readme_shows(demo):
     readme = (ROOT / "README.md").read_text()
     part = readme[readme.index("## By HTTP"):]
-    command, printed = re.search(r"^(    curl .*?)\n\n.*?^prints `(.*?)`", part, re.M | re.S).groups()
+    shown = re.search(r"^(    curl .*?)\n\n.*?^prints `(.*?)`", part, re.M | re.S)
+    command, printed = shown.groups()
     done = subprocess.run(["bash", "-c", command.replace("http://127.0.0.1:8000", demo.url)],
                           capture_output=True, text=True, timeout=60)
     assert done.stdout.rstrip() == printed

@@ -94,8 +94,8 @@ METRICS = [
 def test_metrics(tiny):
     before = tiny.metrics()
     assert {f"nepit:{name}" for name in METRICS} <= set(before)
-    answer = tiny.post(PATH, {"token_ids": [7] * 9, "sampling_params": {
-        "max_tokens": 5, "ignore_eos": True}})
+    answer = tiny.post(PATH, {"token_ids": [7] * 9, "cache_salt": "of this test alone",
+                                "sampling_params": {"max_tokens": 5, "ignore_eos": True}})
     tiny.log(answer.headers["x-request-id"])
     after = tiny.metrics()
 
@@ -103,6 +103,15 @@ def test_metrics(tiny):
         return after.get(f"nepit:{name}", 0) - before.get(f"nepit:{name}", 0)
 
     assert grown("prompt_tokens_total") == 9 and grown("generation_tokens_total") == 5
+    assert grown("prefix_cache_hits_total") == 0
+    scored = {"token_ids": [7] * 9, "cache_salt": "of this test alone",
+              "sampling_params": {"max_tokens": 0, "prompt_logprobs": 0}}
+    for _ in range(2):
+        again = tiny.post(PATH, scored)
+        tiny.log(again.headers["x-request-id"])
+    assert again.json["usage"]["prompt_tokens_details"]["cached_tokens"] == 8
+    hits = "nepit:prefix_cache_hits_total"
+    assert tiny.metrics()[hits] >= before[hits] + 8
     assert grown('request_success_total{finished_reason="length"}') == 1
     assert grown("e2e_request_latency_seconds_count") == 1
     assert grown("time_to_first_token_seconds_count") == 1

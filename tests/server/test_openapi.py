@@ -222,7 +222,8 @@ def disagreements(document, server, path, step):
 REASONS = re.compile(
     r"needs |not together|one of them|is required|are expected|one for each|is expected"
     r"|at most max_tokens|at least one (token|id|message)|all rows are empty|the text is empty"
-    r"|the model served here|must be (1|an object|a list|a text)|the prompt is empty|the assistant's"
+    r"|the model served here|must be (1|an object|a list|a text)|the prompt is empty"
+    r"|the assistant's"
     r"|vocabulary|not done in the time")
 
 
