@@ -41,7 +41,7 @@ size_t choice_index(const struct exchange *exchange, size_t request, size_t choi
 /* A choice of a finished request; an empty one where nothing was to follow. */
 const np_generated *choice_of(const struct exchange *exchange, size_t request, size_t choice);
 
-/* Tokens of a prompt that were not computed for it. */
+/* Tokens of a prompt that were not computed for it; known once the request is finished. */
 size_t cached_tokens(const np_result *result, const np_generated *choices);
 
 /* The scores of a lone prompt as a .npy file, if the client accepts that and nothing else can be

@@ -414,7 +414,7 @@ np_status llamacpp_event(struct exchange *exchange, const struct heard *heard,
                     &choice, part->from, part->to, part->last);
         if (part->last)
             tell_rest(exchange, &mine->result, &choice,
-                      cached_tokens(&mine->result, mine->choices));
+                      mine->finished ? cached_tokens(&mine->result, mine->choices) : 0);
         json_end(json, '}');
         exchange_event_end(exchange);
     }

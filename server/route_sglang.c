@@ -547,7 +547,7 @@ static void tell_state(struct exchange *exchange, const struct heard *heard, siz
     json_text(json, text.data ? text.data : "", text.n_bytes);
     tell_output_ids(exchange, choice);
     tell_meta(exchange, request, index, &heard->result, choice,
-              cached_tokens(&heard->result, heard->choices));
+              heard->finished ? cached_tokens(&heard->result, heard->choices) : 0);
     json_key(json, "index");
     json_int(json, (int64_t)index);
     json_end(json, '}');
