@@ -30,7 +30,8 @@ for binary in (False, True) if old else (None,):
     for chunk in (0, 3):
         more = {} if binary is None else {"use_binary": binary}
         answers.append(client.get_sequence_logprobs(
-            sequences=sequences, prompt_lengths=lengths, top_logprobs=top, chunk_size=chunk, **more))
+            sequences=sequences, prompt_lengths=lengths, top_logprobs=top, chunk_size=chunk,
+            **more))
 try:
     client.get_sequence_logprobs(sequences=sequences, prompt_lengths=[99] * 4, top_logprobs=top)
     refused = None
