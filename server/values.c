@@ -69,6 +69,7 @@ np_status value_wrong(const char *where, const char *must_be, const json_t *valu
     static const char *const names[] = {"an object",     "an array", "a text", "an integer",
                                         "a real number", "true",     "false",  "null"};
     error_set(err, NP_EINPUT, where, NO_OFFSET, "must be %s", must_be);
+    if (!value) return error_given(err, NP_EINPUT, "nothing");
     if (json_is_integer(value))
         return error_given(err, NP_EINPUT, "%lld", (long long)json_integer_value(value));
     if (json_is_real(value)) return error_given(err, NP_EINPUT, "%.17g", json_real_value(value));
