@@ -35,6 +35,7 @@ static const struct possible {
     {"403", "{'description':'A Host or an Origin that may not ask.'," ERROR_CONTENT "}", ALWAYS},
     {"404", "{'description':'Another model than the one served.'," ERROR_CONTENT "}", WITH_BODY},
     {"408", "{'description':'A time limit was over.'," ERROR_CONTENT "}", WITH_BODY},
+    {"411", "{'description':'A body without a length.'," ERROR_CONTENT "}", WITH_BODY},
     {"413", "{'description':'The body is too large.'," ERROR_CONTENT "}", ALWAYS},
     {"415", "{'description':'The body is compressed.'," ERROR_CONTENT "}", ALWAYS},
     {"422", "{'description':'The numbers are not finite.'," ERROR_CONTENT "}", WITH_BODY},
