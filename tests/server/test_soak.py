@@ -21,8 +21,8 @@ def test_every_well_formed_answer_is_right(serve, n_requests):  # C109
         assert not [name for name in told if '"5' in name], told
         if n_requests < 10000:
             return
-        # One arena: those of threads fill up unevenly, for long. A process this small is as large as
-        # what runs just now: medians of many looks at it.
+        # One arena: those of threads fill up unevenly, for long. A process this small is as large
+        # as what runs just now: medians of many looks at it.
         half = [size for n, size in done.rss if n_requests * 0.4 < n <= n_requests * 0.6]
         end = [size for n, size in done.rss if n > n_requests * 0.8]
         middle, last = sorted(half)[len(half) // 2], sorted(end)[len(end) // 2]
