@@ -26,6 +26,7 @@ import pathlib
 import random
 import re
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -52,7 +53,8 @@ class Server:
         self.port = port
         self.log = tempfile.TemporaryFile()
         began = time.monotonic()
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, env=env)
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, env=env,
+                                        start_new_session=True)
         while not self.healthy():
             late = time.monotonic() - began > patience_s
             if late or self.process.poll() is not None:
@@ -69,7 +71,12 @@ class Server:
             return connection.getresponse().status == 200
         return False
 
+    def rest(self, resting):
+        """vLLM's threads spin between requests: who is not measured is stopped."""
+        os.killpg(self.process.pid, signal.SIGSTOP if resting else signal.SIGCONT)
+
     def close(self):
+        self.rest(False)
         self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(30)
@@ -319,6 +326,8 @@ def vllm(args):
 
             def ask(turn, side, n=None, bodies=bodies, sides=sides):
                 server, more, shift = sides[side]
+                for other, _, _ in sides.values():
+                    other.rest(other is not server)
                 chosen = [{**body, **more} for body in bodies(turn + shift)[:n]]
                 return together(server, chosen, "/v1/completions")
 
