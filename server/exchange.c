@@ -386,8 +386,8 @@ static void write_stream(struct exchange *exchange)
     exchange->news = false;
     pthread_mutex_unlock(&server->lock);
     exchange->out.n_bytes = exchange->n_sent = 0;
-    np_status status = heard ? NP_OK : no_memory(&err);
-    if (finished && exchange->ticket) status = collect(exchange, &err);
+    np_status status = finished && exchange->ticket ? collect(exchange, &err) : NP_OK;
+    if (status == NP_OK && !heard) status = no_memory(&err);
     if (status == NP_OK && !gone) status = write_events(exchange, heard, finished, &err);
     if (status != NP_OK) reply_error_event(exchange, &err);
     mem_free(heard);
