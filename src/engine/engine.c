@@ -60,6 +60,11 @@ static np_status take_limits(struct engine *engine, const struct engine_limits *
     if (engine->n_threads > cores && !limits->oversubscribe) engine->n_threads = cores;
     engine->n_context = limits->n_context ? limits->n_context : model_context;
     engine->chunk_rows = limits->chunk_rows ? limits->chunk_rows : ENGINE_CHUNK_ROWS;
+    const struct model_config *c = &engine->model->config;
+    size_t width = c->n_heads * c->head_dim, n_matrices = c->dim * 2 * width;
+    n_matrices += c->dim * 2 * c->n_kv_heads * c->head_dim + 3 * c->dim * c->ffn_dim;
+    engine->deep = n_matrices / (2 * width) + 1; /* keys whose attention costs as much */
+    engine->max_cost = engine->chunk_rows * engine->deep * 3 / 2;
     size_t cache_memory = limits->cache_memory ? limits->cache_memory : ENGINE_CACHE_BYTES;
     if (limits->no_cache) cache_memory = 0;
     engine->max_cached = cache_memory / kv_page_bytes(&engine->model->kv);

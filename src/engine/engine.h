@@ -10,7 +10,8 @@
  *   something of the caller's own, and must not wait. Cancelling stores one flag of the job, or of
  *   the engine, from anywhere. The model is never written: any number of engines may share it.
  *
- * Time is cut into steps: one pass of up to chunk_rows rows through the model. All rows of a step,
+ * Time is cut into steps: one pass of up to chunk_rows rows through the model, and of fewer where
+ * they stand so far on in their texts that attention costs more than matrices. All rows of a step,
  * of whatever jobs, pass each matrix together; what is asked of their last hidden rows follows.
  *
  *   job a   |aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa ...

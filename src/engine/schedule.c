@@ -179,7 +179,9 @@ static size_t step_room(const struct engine *engine)
     return engine->chunk_rows - engine->step.n_rows;
 }
 
-/* Rows [first, first + n) of a job, behind its run `last` if that ends there. */
+/* Rows [first, first + n) of a job, behind its run `last` if that ends there. The cost of a row is
+ * that of its matrices, `deep`, and of the keys that it attends to: steps of texts that are far on
+ * have fewer rows, or whoever comes then would wait for several times as long. */
 static size_t add_rows(struct engine *engine, struct job *job, size_t last, size_t first, size_t n)
 {
     struct run *run = last == SIZE_MAX ? NULL : &engine->runs[last];
@@ -192,6 +194,7 @@ static size_t add_rows(struct engine *engine, struct job *job, size_t last, size
     run->n_rows += n;
     join_step(engine, job);
     engine->step.n_rows += n;
+    engine->step_cost += n * (engine->deep + first);
     job->n_computed += n;
     return last;
 }
@@ -333,13 +336,13 @@ void schedule_step(struct engine *engine)
                                  .wanted = engine->wanted,
                                  .runs = engine->runs,
                                  .copies = engine->copies};
-    engine->n_members = engine->n_asked = 0;
+    engine->n_members = engine->n_asked = engine->step_cost = 0;
     engine->no_page = false;
     engine->n_plans++;
     for (struct caller *caller = engine->callers; caller; caller = caller->next)
         caller->at = caller->first;
     while (engine->n_members < engine->chunk_rows && engine->n_asked < engine->chunk_rows &&
-           step_room(engine) > 0) {
+           step_room(engine) > 0 && engine->step_cost < engine->max_cost) {
         struct caller *caller = next_caller(engine);
         if (!caller) break;
         size_t n = plan_job(engine, caller->at);

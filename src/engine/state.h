@@ -29,6 +29,7 @@ struct engine {
     const struct model *model;
     int n_threads;
     size_t n_context, chunk_rows, max_pages, max_cached;
+    size_t deep, max_cost; /* of a step; see add_rows */
     struct pool *pool;
     struct workspace *workspace;
     struct head_space *head_space;
@@ -60,7 +61,7 @@ struct engine {
     struct page_copy *copies;
     struct node **copy_nodes; /* [2 chunk_rows] from, to */
     struct job **members;     /* jobs that take part */
-    size_t n_members, n_asked;
+    size_t n_members, n_asked, step_cost;
     uint64_t n_plans;
     bool no_page; /* a job of this plan found none */
     struct head_row *head_rows;

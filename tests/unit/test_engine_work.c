@@ -105,11 +105,30 @@ static void C117_only_wanted_rows_meet_the_head_C119(void **state)
     close_bench(&bench);
 }
 
+/* C099: 512 tokens are two steps of 256 by their number; but the second half attends to so much
+ * that it makes two, so that nobody who comes then waits for long. */
+static void C099_steps_far_on_in_a_text_are_short(void **state)
+{
+    np_model *model = open_model(TINY("llama-tied-f32.gguf"));
+    np_engine *engine = open_engine(model, 1, 256);
+    int32_t ids[512];
+    fill_ids(ids, 512, np_model_info(model).n_vocab, 1);
+    np_request request = {.token_ids = ids, .n_tokens = 512, .start = 510, .want = NP_WANT_LOGPROB};
+    np_result result;
+    np_error err;
+    assert_int_equal(np_run(engine, &request, 1, &result, NULL, NULL, &err), NP_OK);
+    assert_int_equal(np_engine_stats(engine).n_steps, 3);
+    np_result_free(&result);
+    np_engine_close(engine);
+    np_model_close(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(C007_scoring_costs_one_pass_C102_C116),
         cmocka_unit_test(C117_only_wanted_rows_meet_the_head_C119),
+        cmocka_unit_test(C099_steps_far_on_in_a_text_are_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
