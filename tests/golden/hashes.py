@@ -16,15 +16,15 @@ import pathlib
 
 import numpy as np
 
-import nepit
+import nprun
 
 HERE = pathlib.Path(__file__).parent
 BITS = HERE / "bits.json"
 PROFILES = ("f32", "bf16", "int16")
 LEVELS = ("ref", "avx2", "avx512", "avx512bf16", "neon")
-NAMES = sorted(path.name for path in nepit.MODELS.iterdir())
+NAMES = sorted(path.name for path in nprun.MODELS.iterdir())
 QUANTISED = tuple(name for name in NAMES if "mixed" in name)
-DEMO_NAME = nepit.DEMO.name
+DEMO_NAME = nprun.DEMO.name
 # the full product of the axes; a window and a group of six query heads among them
 FAMILIES = ("llama-mixed.gguf", "qwen2-sharded-f16", "gpt2-mixed.gguf", "qwen2-window77")
 FAMILIES_BF16 = ("llama-head10-bf16", "qwen2-window77", "gpt2-plain")
@@ -89,7 +89,7 @@ def hash_of(name, profile="f32", level="auto", threads=2, chunk=512, env=None, s
     environment = {"NEPIT_OVERSUBSCRIBE": 1, "NEPIT_CHUNK_ROWS": chunk} | (env or {})
     options = how(profile, level, threads)
     return digest(
-        nepit.every_cell(nepit.MODELS / name, sequences, n_vocab, *options, env=environment)
+        nprun.every_cell(nprun.MODELS / name, sequences, n_vocab, *options, env=environment)
     )
 
 
@@ -98,12 +98,12 @@ def hash_of_demo(profile="f32", level="auto", threads=2, chunk=512, env=None):
     ids = np.random.Generator(np.random.PCG64(64)).integers(0, 49152, 64).tolist()
     environment = {"NEPIT_OVERSUBSCRIBE": 1, "NEPIT_CHUNK_ROWS": chunk} | (env or {})
     options = how(profile, level, threads)
-    return digest([nepit.gather(nepit.DEMO, ids, range(49152), *options, env=environment)])
+    return digest([nprun.gather(nprun.DEMO, ids, range(49152), *options, env=environment)])
 
 
 @functools.cache
 def numerics():
-    return nepit.answers(nepit.run("info", nepit.MODELS / NAMES[0], "--json"))[0]["numerics"]
+    return nprun.answers(nprun.run("info", nprun.MODELS / NAMES[0], "--json"))[0]["numerics"]
 
 
 def committed(name, profile="f32"):
@@ -114,7 +114,7 @@ def committed(name, profile="f32"):
 def have(level):
     """Whether this machine has a CPU level: `info` refuses one that it lacks."""
     try:
-        nepit.run("info", nepit.MODELS / NAMES[0], "--json", "--cpu", level)
+        nprun.run("info", nprun.MODELS / NAMES[0], "--json", "--cpu", level)
     except AssertionError as error:
         assert "lacks" in str(error)
         return False
@@ -125,7 +125,7 @@ def write_bits():
     bits = json.loads(BITS.read_text()) if BITS.exists() else {}
     for profile in PROFILES:
         known = bits.setdefault(numerics(), {}).setdefault(profile, {})
-        demo = [DEMO_NAME] if nepit.DEMO.exists() and profile in profiles_of_demo() else []
+        demo = [DEMO_NAME] if nprun.DEMO.exists() and profile in profiles_of_demo() else []
         for name in names_of(profile) + demo:
             found = hash_of_demo(profile) if name == DEMO_NAME else hash_of(name, profile)
             if known.setdefault(name, found) != found:

@@ -19,7 +19,7 @@ import subprocess
 import sys
 
 import hashes
-import nepit
+import nprun
 
 COMPILERS = {"gcc": ("gcc",), "clang": ("clang", "clang-14")}
 OPTIMISATIONS = ("0", "2", "3")
@@ -41,12 +41,12 @@ def build(variant):
     found = [name for name in COMPILERS[compiler] if shutil.which(name)]
     if not found:
         return None
-    folder = nepit.ROOT / "build-matrix" / variant
+    folder = nprun.ROOT / "build-matrix" / variant
     if not (folder / "build.ninja").exists():
         options = ["-Dtests=enabled", "-Dwerror=false", "-Dbuildtype=plain"]
         quietly(
             ["meson", "setup", folder, *options, f"-Doptimization={level}"],
-            cwd=nepit.ROOT,
+            cwd=nprun.ROOT,
             env={**os.environ, "CC": found[0]},
         )
     quietly(["ninja", "-C", folder, *TARGETS])
@@ -55,9 +55,9 @@ def build(variant):
 
 def ways(folder, program, name, profile, level, which, sequences):
     """[(way, SHA-256)] of the ways that a program runs sequences in."""
-    text = "".join(nepit.lines(ids) + "\n" for ids in sequences)
+    text = "".join(nprun.lines(ids) + "\n" for ids in sequences)
     path = folder / "tests" / "fault" / program
-    command = [path, nepit.MODELS / name, level, profile, which]
+    command = [path, nprun.MODELS / name, level, profile, which]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     process.stdin.write(text.encode())
     process.stdin.close()

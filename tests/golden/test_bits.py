@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hashes
-import nepit
+import nprun
 from hashes import cases, committed, document, families_of, hash_of, hash_of_demo, names_of
 
 THREADS = (1, 2, 3, 5)
@@ -47,8 +47,8 @@ def test_any_order_and_company(profile, name):  # C014, C016, C019, C037, C041
     """Every sequence alone, all in some orders, in groups, twice, with others of other lengths
     between."""
     sequences, n_vocab = document(name)
-    path, everything, options = nepit.MODELS / name, list(range(n_vocab)), ("--profile", profile)
-    alone = [nepit.gather(path, ids, everything, *options) for ids in sequences]
+    path, everything, options = nprun.MODELS / name, list(range(n_vocab)), ("--profile", profile)
+    alone = [nprun.gather(path, ids, everything, *options) for ids in sequences]
     assert hashes.digest(alone) == committed(name, profile)
     rng = np.random.Generator(np.random.PCG64(1))
     for chunk in (7, 64, 512):
@@ -66,7 +66,7 @@ def test_any_order_and_company(profile, name):  # C014, C016, C019, C037, C041
             for j in range(5)
         ]
         rng.shuffle(requests)
-        found = nepit.gather_many(path, requests, *options, env={"NEPIT_CHUNK_ROWS": chunk})
+        found = nprun.gather_many(path, requests, *options, env={"NEPIT_CHUNK_ROWS": chunk})
         for j, i in enumerate(order):
             assert found[f"r{j}"].tobytes() == alone[i].tobytes()
 
@@ -76,20 +76,20 @@ def test_one_prefix_many_ends(profile, name):  # C011, C016, C124
     """Sequences with a common beginning have equal rows there, at every length around a chunk."""
     sequences, n_vocab = document(name)
     ids, everything, options = sequences[-1], list(range(n_vocab)), ("--profile", profile)
-    whole = nepit.gather(nepit.MODELS / name, ids, everything, *options)
+    whole = nprun.gather(nprun.MODELS / name, ids, everything, *options)
     lengths = [n for n in (2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 193) if n <= len(ids)]
     requests = [
         {"id": f"p{n}", "token_ids": ids[:n], "prompt_logprob_token_ids": everything}
         for n in lengths
     ]
     env = {"NEPIT_CHUNK_ROWS": 16}
-    found = nepit.gather_many(nepit.MODELS / name, requests, *options, env=env)
+    found = nprun.gather_many(nprun.MODELS / name, requests, *options, env=env)
     for n in lengths:
         assert found[f"p{n}"].tobytes() == whole[: n - 1].tobytes()
 
 
 demo = pytest.mark.skipif(
-    not nepit.DEMO.exists(), reason=f"models/{hashes.DEMO_NAME} is not here: ./run demo gets it"
+    not nprun.DEMO.exists(), reason=f"models/{hashes.DEMO_NAME} is not here: ./run demo gets it"
 )
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-import nepit
+import nprun
 
 FOLDER = os.environ.get("NEPIT_DISTILGPT2")
 pytestmark = pytest.mark.skipif(
@@ -41,7 +41,7 @@ SCORED = {
 
 @pytest.mark.parametrize("text", NEXT)
 def test_next(text):
-    answer = nepit.answers(nepit.run("next", FOLDER, text, "--top", 5, "--json"))[0]
+    answer = nprun.answers(nprun.run("next", FOLDER, text, "--top", 5, "--json"))[0]
     for entry, (token, logprob) in zip(answer["top_logprobs"], NEXT[text], strict=True):
         assert token is None or entry["token"] == token
         assert entry["logprob"] == pytest.approx(logprob, abs=0.001)
@@ -50,7 +50,7 @@ def test_next(text):
 @pytest.mark.parametrize("text", SCORED)
 def test_score(text):
     total, mean, perplexity, last = SCORED[text]
-    answer = nepit.answers(nepit.run("score", FOLDER, text, "--json"))[0]
+    answer = nprun.answers(nprun.run("score", FOLDER, text, "--json"))[0]
     assert answer["total"] == pytest.approx(total, abs=0.001)
     assert answer["mean"] == pytest.approx(mean, abs=0.001)
     assert answer["perplexity"] == pytest.approx(perplexity, abs=0.2)  # 0.001 of the mean

@@ -11,15 +11,15 @@ import sys
 import numpy as np
 import pytest
 
-import nepit
+import nprun
 
-sys.path.insert(0, str(nepit.ROOT))
+sys.path.insert(0, str(nprun.ROOT))
 from tools import oracle  # noqa: E402
 
 GOLDENS = [
     path
     for path in sorted(pathlib.Path(__file__).parent.glob("*.json"))
-    if (nepit.MODELS / path.name.removesuffix(".json")).exists()
+    if (nprun.MODELS / path.name.removesuffix(".json")).exists()
 ]
 NAMES = [path.name.removesuffix(".json") for path in GOLDENS]
 TWINS = [
@@ -32,7 +32,7 @@ TWINS = [
 @pytest.fixture(scope="module", params=NAMES)
 def case(request):
     golden = json.loads((pathlib.Path(__file__).parent / f"{request.param}.json").read_text())
-    golden["path"] = nepit.MODELS / request.param
+    golden["path"] = nprun.MODELS / request.param
     model = oracle.open_model(golden["path"])
     for sequence in golden["sequences"]:
         sequence["rows"] = oracle.rows(model, sequence["ids"])
@@ -61,7 +61,7 @@ def test_oracle_is_what_was_committed(case):
 
 def test_every_cell(case):
     sequences = scored(case)
-    found = nepit.every_cell(case["path"], [s["ids"] for s in sequences], case["n_vocab"])
+    found = nprun.every_cell(case["path"], [s["ids"] for s in sequences], case["n_vocab"])
     bound = case["transformers_float32"]
     squares, n_cells = 0.0, 0
     for cells, sequence in zip(found, sequences):
@@ -79,8 +79,8 @@ def test_every_cell(case):
 def test_score_is_the_row_before_and_the_first_is_null(case):  # C001
     for sequence in scored(case):
         ids = sequence["ids"]
-        answer = nepit.score(case["path"], ids)
-        cells = nepit.every_cell(case["path"], [ids], case["n_vocab"])[0]
+        answer = nprun.score(case["path"], ids)
+        cells = nprun.every_cell(case["path"], [ids], case["n_vocab"])[0]
         assert answer["token_ids"] == ids
         assert answer["logprobs"][0] is None and answer["ranks"][0] is None
         logprobs = np.array(answer["logprobs"][1:], dtype=np.float32)
@@ -98,25 +98,25 @@ def test_ranks(case):  # C061, C062
         true = rows[np.arange(len(ids) - 1), ids[1:]][:, None]
         least = 1 + (rows > true + margin).sum(axis=1)
         most = (rows >= true - margin).sum(axis=1)
-        ranks = np.array(nepit.score(case["path"], ids)["ranks"][1:])
+        ranks = np.array(nprun.score(case["path"], ids)["ranks"][1:])
         assert (least <= ranks).all() and (ranks <= most).all()
 
 
 def test_one_token(case):
     ids = case["sequences"][0]["ids"]
-    answer = nepit.score(case["path"], ids)
+    answer = nprun.score(case["path"], ids)
     assert len(ids) == 1 and answer["logprobs"] == [None] and answer["n_scored"] == 0
-    assert nepit.gather(case["path"], ids, [0, 1]).shape == (0, 2)
+    assert nprun.gather(case["path"], ids, [0, 1]).shape == (0, 2)
 
 
 def test_next_row(case):
     sequence = case["sequences"][-1]
-    answer = nepit.answers(
-        nepit.run(
+    answer = nprun.answers(
+        nprun.run(
             "next",
             case["path"],
             "--ids",
-            nepit.lines(sequence["ids"]),
+            nprun.lines(sequence["ids"]),
             "--top",
             case["n_vocab"],
             "--json",
@@ -137,22 +137,22 @@ def test_candidates_flat_and_nested(case):
     allowed."""
     sequence = case["sequences"][2]
     ids, n_rows = sequence["ids"], len(sequence["ids"]) - 1
-    cells = nepit.every_cell(case["path"], [ids], case["n_vocab"])[0]
+    cells = nprun.every_cell(case["path"], [ids], case["n_vocab"])[0]
     flat = sequence["candidates"] + sequence["candidates"][:1]
-    assert nepit.gather(case["path"], ids, flat).tobytes() == cells[:, flat].tobytes()
+    assert nprun.gather(case["path"], ids, flat).tobytes() == cells[:, flat].tobytes()
     rng = np.random.Generator(np.random.PCG64(3))
     nested = rng.integers(-1, case["n_vocab"], (n_rows, 5))
     expected = np.where(
         nested < 0, -np.inf, np.take_along_axis(cells, np.maximum(nested, 0), axis=1)
     )
-    found = nepit.gather(case["path"], ids, nested)
+    found = nprun.gather(case["path"], ids, nested)
     assert found.tobytes() == expected.astype(np.float32).tobytes()
 
 
 def test_every_start(case):  # C002
     ids, candidates = case["sequences"][2]["ids"], case["sequences"][2]["candidates"]
     n = len(ids)
-    cells = nepit.every_cell(case["path"], [ids], case["n_vocab"])[0][:, candidates]
+    cells = nprun.every_cell(case["path"], [ids], case["n_vocab"])[0][:, candidates]
     starts = range(n + 2)
     requests = [
         {"id": f"{start}", "token_ids": ids, "start": start, "prompt_logprob_token_ids": candidates}
@@ -167,7 +167,7 @@ def test_every_start(case):  # C002
         }
         for start in range(n - 1)
     ]
-    found = nepit.gather_many(case["path"], requests + nested)
+    found = nprun.gather_many(case["path"], requests + nested)
     for start in starts:
         assert found[f"{start}"].shape == (max(n - 1 - start, 0), len(candidates))
         assert found[f"{start}"].tobytes() == cells[start:].tobytes()
@@ -180,6 +180,6 @@ def test_folder_and_gguf_of_equal_weights_give_equal_bits(one, other):
     golden = json.loads((pathlib.Path(__file__).parent / f"{one}.json").read_text())
     sequences = [s["ids"] for s in scored(golden)]
     a, b = (
-        nepit.every_cell(nepit.MODELS / name, sequences, golden["n_vocab"]) for name in (one, other)
+        nprun.every_cell(nprun.MODELS / name, sequences, golden["n_vocab"]) for name in (one, other)
     )
     assert [x.tobytes() for x in a] == [x.tobytes() for x in b]

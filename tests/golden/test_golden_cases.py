@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-import nepit
+import nprun
 
-sys.path.insert(0, str(nepit.ROOT))
+sys.path.insert(0, str(nprun.ROOT))
 from tools import oracle  # noqa: E402
 from tools.oracle.gguf import TYPES  # noqa: E402
 
@@ -21,13 +21,13 @@ IDS = np.random.Generator(np.random.PCG64(46)).integers(0, 270, 120).tolist()
 def gaps(path, ids=IDS):
     """Differences from float64 in every cell, and the divergence of every row."""
     rows = oracle.rows(oracle.open_model(path), ids)[:-1]
-    (cells,) = nepit.every_cell(path, [ids], rows.shape[1])
+    (cells,) = nprun.every_cell(path, [ids], rows.shape[1])
     return np.abs(cells - rows), (np.exp(rows) * (rows - cells)).sum(axis=1)
 
 
 def tied_bf16(folder):
     """llama-tied-f32 with every weight rounded to bf16."""
-    source = nepit.MODELS / "llama-tied-f32"
+    source = nprun.MODELS / "llama-tied-f32"
     shutil.copy(source / "config.json", folder)
     raw = (source / "model.safetensors").read_bytes()
     (n,) = struct.unpack("<Q", raw[:8])
@@ -44,7 +44,7 @@ def tied_bf16(folder):
 
 def test_C046_bf16_weights_cost_no_accuracy():
     """Only the weights are bf16, no sum is: transformers in bfloat16 is off by 3e-2 in the mean."""
-    difference, divergence = gaps(nepit.MODELS / "llama-head10-bf16")
+    difference, divergence = gaps(nprun.MODELS / "llama-head10-bf16")
     worst = np.abs(divergence).max()
     print(f"mean {difference.mean():.1e}, max {difference.max():.1e}, KL {worst:.1e}")
     assert difference.max() <= BOUND and worst <= 1e-6
@@ -54,7 +54,7 @@ def test_C047_a_tied_head_in_bf16(tmp_path):
     path = tied_bf16(tmp_path)
     difference, _ = gaps(path)
     assert difference.max() <= BOUND
-    first, again, reloaded = (nepit.gather_many(path, requests)["a"].tobytes() for requests in (
+    first, again, reloaded = (nprun.gather_many(path, requests)["a"].tobytes() for requests in (
         [{"id": "a", "token_ids": IDS, "prompt_logprob_token_ids": [1, 2]}],
         [{"id": "b", "token_ids": IDS[::-1], "prompt_logprob_token_ids": [1, 2]},
          {"id": "a", "token_ids": IDS, "prompt_logprob_token_ids": [1, 2]}],
@@ -62,20 +62,20 @@ def test_C047_a_tied_head_in_bf16(tmp_path):
     assert first == again == reloaded
 
 
-needs_demo = pytest.mark.skipif(not nepit.DEMO.exists(), reason="./run demo gets the demo model")
+needs_demo = pytest.mark.skipif(not nprun.DEMO.exists(), reason="./run demo gets the demo model")
 
 
 @needs_demo
 def test_C047_a_tied_head_has_no_second_copy():
-    info = nepit.answers(nepit.run("info", nepit.DEMO, "--json"))[0]
-    assert info["head_tied"] and info["weight_bytes"] <= 1.01 * nepit.DEMO.stat().st_size
+    info = nprun.answers(nprun.run("info", nprun.DEMO, "--json"))[0]
+    assert info["head_tied"] and info["weight_bytes"] <= 1.01 * nprun.DEMO.stat().st_size
 
 
 @needs_demo
 def test_C049_a_thousand_rare_tokens_of_a_tied_head():
     ids, rare = [504, 3575, 282, 4649, 314], list(range(48152, 49152))
-    exact = oracle.candidate_logprobs(oracle.open_model(nepit.DEMO), ids, rare)
-    worst = np.abs(nepit.gather(nepit.DEMO, ids, rare) - exact).max()
+    exact = oracle.candidate_logprobs(oracle.open_model(nprun.DEMO), ids, rare)
+    worst = np.abs(nprun.gather(nprun.DEMO, ids, rare) - exact).max()
     print(f"worst gap {worst:.1e}")
     assert worst <= BOUND
 
@@ -83,10 +83,10 @@ def test_C049_a_thousand_rare_tokens_of_a_tied_head():
 @pytest.mark.parametrize("name", ["llama-head10-bf16", "gpt2-plain", "qwen2-tied-f32"])
 def test_C049_the_least_likely_tokens_of_each_head(name):
     """The 1,000 lowest cells: an own head in bf16, tied ones in f32."""
-    path = nepit.MODELS / name
+    path = nprun.MODELS / name
     ids = IDS[:30]
     rows = oracle.rows(oracle.open_model(path), ids)[:-1]
-    (cells,) = nepit.every_cell(path, [ids], rows.shape[1])
+    (cells,) = nprun.every_cell(path, [ids], rows.shape[1])
     lowest = np.argsort(rows, axis=None)[:1000]
     assert np.abs(cells.ravel()[lowest] - rows.ravel()[lowest]).max() <= BOUND
 

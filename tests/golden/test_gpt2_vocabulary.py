@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import gpt2_vocabulary as gpt2
-import nepit
+import nprun
 
 FORMS = {
     "plain": dict(prefix="", masks=False, form="vocab"),
@@ -29,7 +29,7 @@ def test_ids_and_logprobs_of_texts(folder):
     requests = "".join(
         json.dumps({"id": str(i), "prompt": t["text"]}) + "\n" for i, t in enumerate(TEXTS)
     )
-    answers = nepit.answers(nepit.run("score", folder, "--jsonl", "-", "--json", text=requests))
+    answers = nprun.answers(nprun.run("score", folder, "--jsonl", "-", "--json", text=requests))
     worst_of_peer = max(
         np.abs(np.subtract(t["transformers_float32"], t["oracle"])).max() for t in TEXTS
     )
@@ -42,5 +42,5 @@ def test_ids_and_logprobs_of_texts(folder):
 def test_every_form_has_the_same_bits(folder, tmp_path):
     plain = gpt2.build(tmp_path / "plain")
     ids = TEXTS[2]["ids"]
-    a, b = (nepit.gather(where, ids, range(0, gpt2.N_VOCAB, 7)) for where in (folder, plain))
+    a, b = (nprun.gather(where, ids, range(0, gpt2.N_VOCAB, 7)) for where in (folder, plain))
     assert a.tobytes() == b.tobytes()

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import hashes
-import nepit
+import nprun
 
-BUILD = nepit.ROOT / os.environ.get("NEPIT_BUILD", "build")
+BUILD = nprun.ROOT / os.environ.get("NEPIT_BUILD", "build")
 LIBRARY = BUILD / "tests" / "fault" / "libhostile_fp.so"
 MODES = ("zero", "up", "down")
 pytestmark = pytest.mark.skipif(
@@ -38,7 +38,7 @@ def test_plain_loops(profile, name, level, hostile):
     assert found == hashes.committed(name, profile)
 
 
-@pytest.mark.skipif(not nepit.DEMO.exists(), reason="./run demo gets the demo model")
+@pytest.mark.skipif(not nprun.DEMO.exists(), reason="./run demo gets the demo model")
 @pytest.mark.parametrize("profile", hashes.profiles_of_demo())
 def test_demo_model(profile, hostile):
     found = hashes.hash_of_demo(profile, env=hostile)
@@ -47,7 +47,7 @@ def test_demo_model(profile, hostile):
 
 def test_the_command_itself(hostile):
     """What the command reads and prints: a temperature that no float holds, sums, JSON."""
-    model, ids = nepit.MODELS / "llama-tied-f32", hashes.document("llama-tied-f32")[0][2]
+    model, ids = nprun.MODELS / "llama-tied-f32", hashes.document("llama-tied-f32")[0][2]
     for options in ([], ["--score-temperature", "0.7"], ["--score-temperature", "1.3"]):
-        usual = nepit.score(model, ids, *options)
-        assert nepit.score(model, ids, *options, env=hostile) == usual
+        usual = nprun.score(model, ids, *options)
+        assert nprun.score(model, ids, *options, env=hostile) == usual

@@ -5,9 +5,9 @@ import sys
 import numpy as np
 import pytest
 
-import nepit
+import nprun
 
-sys.path[:0] = [str(nepit.ROOT), str(nepit.ROOT / "bench" / "peers")]
+sys.path[:0] = [str(nprun.ROOT), str(nprun.ROOT / "bench" / "peers")]
 import peer_weights  # noqa: E402
 from tools import oracle  # noqa: E402
 from tools.oracle.folder import Folder  # noqa: E402
@@ -19,8 +19,8 @@ IDS = [1, 20, 7, 133, 20]
 @pytest.mark.parametrize("name", ["llama-tied-f32", "qwen2-sharded-f16"])
 def test_folder_of_gguf_is_the_checkpoint(name, tmp_path):
     """Both forms of these models were made from one checkpoint."""
-    peer_weights.write(nepit.MODELS / f"{name}.gguf", tmp_path / "folder", "f32")
-    made, given = Folder(tmp_path / "folder"), Folder(nepit.MODELS / name)
+    peer_weights.write(nprun.MODELS / f"{name}.gguf", tmp_path / "folder", "f32")
+    made, given = Folder(tmp_path / "folder"), Folder(nprun.MODELS / name)
     assert made.tensors == given.tensors
     assert all(np.array_equal(made.read(name), given.read(name)) for name in given.tensors)
     for key in ("model_type", "hidden_size", "tie_word_embeddings", "num_key_value_heads"):
@@ -31,12 +31,12 @@ def test_folder_of_gguf_is_the_checkpoint(name, tmp_path):
 @pytest.mark.parametrize("name", ["llama-mixed", "qwen2-mixed-v2"])
 def test_both_forms_are_one_model(name, width, tmp_path):
     """Log-probabilities tell whether a tensor was lost, or its rows put in another order."""
-    source = nepit.MODELS / f"{name}.gguf"
+    source = nprun.MODELS / f"{name}.gguf"
     found = []
     for target in (tmp_path / "x.gguf", tmp_path / "x"):
         peer_weights.write(source, target, width)
         found.append(oracle.true_logprobs(oracle.open_model(target), IDS))
-        ours = nepit.score(target, IDS)["logprobs"][1:]
+        ours = nprun.score(target, IDS)["logprobs"][1:]
         assert np.allclose(ours, found[-1], atol=1e-4)
     assert np.array_equal(*found)
     exact = oracle.true_logprobs(oracle.open_model(source), IDS)
@@ -44,7 +44,7 @@ def test_both_forms_are_one_model(name, width, tmp_path):
 
 
 def test_gguf_in_f32_has_the_same_values(tmp_path):
-    source = nepit.MODELS / "llama-mixed.gguf"
+    source = nprun.MODELS / "llama-mixed.gguf"
     peer_weights.write(source, tmp_path / "x.gguf", "f32")
     made, given = Gguf(tmp_path / "x.gguf"), Gguf(source)
     assert str(made.settings) == str(given.settings) and made.tensors == given.tensors

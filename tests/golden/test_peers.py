@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-import nepit
+import nprun
 
 
 @pytest.mark.peers
 def test_peers_agree():
     """Without turns, bench/peers/run.py only compares; its status says whether they agree."""
-    if not nepit.DEMO.exists():
-        pytest.skip(f"models/{nepit.DEMO.name} is not here: ./run demo gets it")
-    command = [sys.executable, str(nepit.ROOT / "bench" / "peers" / "run.py"), "--repeats", "0"]
+    if not nprun.DEMO.exists():
+        pytest.skip(f"models/{nprun.DEMO.name} is not here: ./run demo gets it")
+    command = [sys.executable, str(nprun.ROOT / "bench" / "peers" / "run.py"), "--repeats", "0"]
     command += ["--case", "s64", "decode"]
     done = subprocess.run(command, capture_output=True, text=True)
     lines = [json.loads(line) for line in done.stdout.splitlines()]

@@ -8,14 +8,14 @@ import sys
 import numpy as np
 import pytest
 
-import nepit
+import nprun
 
-sys.path.insert(0, str(nepit.ROOT))
+sys.path.insert(0, str(nprun.ROOT))
 from tools import oracle  # noqa: E402
 from tools.oracle import gguf, profiles  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
-NAMES = sorted(path.name for path in nepit.MODELS.iterdir())
+NAMES = sorted(path.name for path in nprun.MODELS.iterdir())
 N_VOCAB = 70  # one panel and a bit
 KINDS = {name: kind for kind, (name, *_) in gguf.TYPES.items()}
 
@@ -27,7 +27,7 @@ def is_quantised(path):
     return any(source.cells(name) for name in source.tensors)
 
 
-SUITED = [(name, "int16" if is_quantised(nepit.MODELS / name) else "bf16") for name in NAMES]
+SUITED = [(name, "int16" if is_quantised(nprun.MODELS / name) else "bf16") for name in NAMES]
 # how much of a profile's distance from float64 may be chance: roundings that fall elsewhere when
 # attention is float32 and not float64. A step of int16 is so small that a hundredth of all do.
 CHANCE = {"bf16": 0.1, "int16": 0.8}
@@ -128,7 +128,7 @@ def test_one_linear_layer_has_the_bits_of_its_definition(kind, depth, tmp_path):
     for profile in ("f32", "bf16" if cells is None else "int16"):
         rows = profiles.round_bf16(embedding) if profile == "bf16" else embedding
         expected = profiles.linear(profile, normed(rows, gain, model.eps), w, cells)[:-1]
-        found = nepit.gather(
+        found = nprun.gather(
             path, ids, ids, "--profile", profile, "--logprobs-mode", "raw_logits"
         )
         assert np.isfinite(expected).all()
@@ -163,7 +163,7 @@ def gap(a, b):
 
 
 def whole_rows(name, ids, **how):
-    model = oracle.open_model(nepit.MODELS / name, **how)
+    model = oracle.open_model(nprun.MODELS / name, **how)
     return [oracle.rows(model, each)[:-1] for each in ids]
 
 
@@ -175,8 +175,8 @@ def test_a_model_is_what_its_profile_defines(name, profile):
     sequences = [s["ids"] for s in golden(name)["sequences"] if 1 < len(s["ids"]) <= 33]
     defined = whole_rows(name, sequences, profile=profile)
     exact = whole_rows(name, sequences, bf16_weights=profile == "bf16")
-    found = nepit.every_cell(
-        nepit.MODELS / name, sequences, defined[0].shape[1], "--profile", profile
+    found = nprun.every_cell(
+        nprun.MODELS / name, sequences, defined[0].shape[1], "--profile", profile
     )
     (of_definition, _), (ours, worst), (apart, _) = (
         gap(defined, exact),
@@ -198,7 +198,7 @@ def test_bf16_is_about_half_as_far_as_transformers_bfloat16():
     sequences = [s["ids"] for s in golden(name)["sequences"] if len(s["ids"]) > 1]
     exact = whole_rows(name, sequences)
     n_vocab = exact[0].shape[1]
-    found = nepit.every_cell(nepit.MODELS / name, sequences, n_vocab, "--profile", "bf16")
+    found = nprun.every_cell(nprun.MODELS / name, sequences, n_vocab, "--profile", "bf16")
     ours, theirs = gap(found, exact)[0], golden(name)["transformers_bfloat16"]["rms"]
     print(f"rms {ours:.1e}, transformers bfloat16 {theirs:.1e}")
     assert ours <= 0.55 * theirs
@@ -208,7 +208,7 @@ def test_bf16_is_about_half_as_far_as_transformers_bfloat16():
 def test_folder_and_gguf_of_equal_weights_give_equal_bits_in_bf16(one, other):
     ids, everything = golden(one)["sequences"][-1]["ids"], list(range(golden(one)["n_vocab"]))
     a, b = (
-        nepit.gather(nepit.MODELS / name, ids, everything, "--profile", "bf16")
+        nprun.gather(nprun.MODELS / name, ids, everything, "--profile", "bf16")
         for name in (one, other)
     )
     assert a.tobytes() == b.tobytes()
@@ -219,14 +219,14 @@ def test_folder_and_gguf_of_equal_weights_give_equal_bits_in_bf16(one, other):
 
 @pytest.mark.parametrize("name, suited", SUITED)
 def test_an_answer_names_its_profile_and_the_other_one_is_refused(name, suited):
-    path, other = nepit.MODELS / name, {"bf16": "int16", "int16": "bf16"}[suited]
+    path, other = nprun.MODELS / name, {"bf16": "int16", "int16": "bf16"}[suited]
     why = {
         "bf16": "bf16 is for weights of BF16, F16 and F32; this file holds Q",
         "int16": "int16 is for quantised weights; this file has none (use f32 or bf16)",
     }[other]
-    refused = nepit.run("info", path, "--profile", other, status=3)
+    refused = nprun.run("info", path, "--profile", other, status=3)
     assert why in refused.stderr and "(profile)" in refused.stderr
     assert refused.stderr.count("\n") == 1 and refused.stdout == ""
     for profile in ("f32", suited):
-        assert nepit.score(path, [1, 2, 3], "--profile", profile)["profile"] == profile
-    assert nepit.score(path, [1, 2, 3])["profile"] == "f32"
+        assert nprun.score(path, [1, 2, 3], "--profile", profile)["profile"] == profile
+    assert nprun.score(path, [1, 2, 3])["profile"] == "f32"
