@@ -89,17 +89,23 @@ void client_received(struct client *client, bool whole)
     pthread_mutex_unlock(&client->server->lock);
 }
 
-/* Whether a request comes in too slowly, or none does for too long, or not all of one ever will. */
+/* Whether the other side has closed, and libmicrohttpd has not heard of it since the last look. */
+static bool has_left(struct client *client, const struct tcp_info *info)
+{
+    bool left = client->leaves && info->tcpi_state == CLOSE_WAIT;
+    client->leaves = info->tcpi_state == CLOSE_WAIT;
+    return left;
+}
+
+/* Whether a request comes in too slowly, or none does for too long. */
 static bool dawdles(struct client *client, const struct tcp_info *info, uint64_t limit_ns,
                     uint64_t now_ns)
 {
     uint64_t received = info->tcpi_bytes_received;
     if (!client->began_ns && received > client->n_received) client->began_ns = now_ns;
     limit_ns += (received - client->n_received) / 1048576 * 1000000000;
-    bool left = client->leaves && info->tcpi_state == CLOSE_WAIT;
-    client->leaves = info->tcpi_state == CLOSE_WAIT;
-    if (client->began_ns) return left || now_ns - client->began_ns > limit_ns;
-    return left || now_ns - client->since_ns > IDLE_NS;
+    if (client->began_ns) return now_ns - client->began_ns > limit_ns;
+    return now_ns - client->since_ns > IDLE_NS;
 }
 
 /* Whether there is something for it to take, and it takes nothing. */
@@ -118,9 +124,9 @@ static void look_at(struct server *server, struct client *client, uint64_t now_n
     uint64_t limit_ns = (uint64_t)server->options.receive_ms * 1000000;
     if (client->dead) return;
     struct tcp_info info = look_into(client->socket);
-    if (client->working ? !reads_nothing(client, &info, limit_ns, now_ns)
-                        : !dawdles(client, &info, limit_ns, now_ns))
-        return;
+    bool late = client->working ? reads_nothing(client, &info, limit_ns, now_ns)
+                                : dawdles(client, &info, limit_ns, now_ns);
+    if (!has_left(client, &info) && !late) return;
     client->dead = true;
     shutdown(client->socket, SHUT_RDWR);
 }

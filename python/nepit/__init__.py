@@ -10,6 +10,8 @@
 offline interface.
 """
 
+from typing import TYPE_CHECKING
+
 from ._bridge import VERSION as __version__
 from ._bridge import NepitError
 from ._info import Info
@@ -24,15 +26,17 @@ from ._results import (
     Score,
     Tokens,
 )
-from ._vllm import (
-    LLM,
-    CompletionOutput,
-    Logprob,
-    RequestOutput,
-    SamplingParams,
-    TextPrompt,
-    TokensPrompt,
-)
+
+if TYPE_CHECKING:
+    from ._vllm import (
+        LLM,
+        CompletionOutput,
+        Logprob,
+        RequestOutput,
+        SamplingParams,
+        TextPrompt,
+        TokensPrompt,
+    )
 
 __all__ = [
     "LLM",
@@ -56,3 +60,12 @@ __all__ = [
     "__version__",
     "open",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """vLLM's shapes are slow to make, and are made when they are asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import _vllm
+
+    return getattr(_vllm, name)

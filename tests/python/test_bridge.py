@@ -198,7 +198,7 @@ def test_importing_is_quick():
         )
         for _ in range(5)
     ]
-    assert min(times) < 0.1
+    assert min(times) < 0.25  # 0.08 here; a busy machine makes more of it
 
 
 def test_another_version_of_the_library_is_refused(tmp_path):
