@@ -472,8 +472,9 @@ def test_parts_of_a_stream_join_to_the_plain_answer(serve):
             events = server.stream(PATH, body(ids, skip_reading_prefix_cache=True, **sampling))
             plain = ask(server, ids, **sampling)
             arrays = [npy(part) for part in joined(events, "prompt_token_id_logprobs")]
-            assert len(arrays) > 1 and same_bits(
-                np.concatenate(arrays), npy(plain["prompt_token_id_logprobs"]))
+            # 199 rows of 250 are more than one part may hold; the others may be ready at once
+            assert len(arrays) > (len(candidates) == 250)
+            assert same_bits(np.concatenate(arrays), npy(plain["prompt_token_id_logprobs"]))
             at = start
             for event, array in zip(events, arrays, strict=False):
                 assert event["prompt_logprob_start"] == at
