@@ -4,6 +4,7 @@
  * in double: whoever adds up the printed numbers gets the same total, bit for bit.
  */
 #include "requests.h"
+#include "server/rows.h"
 
 #include <math.h>
 
@@ -58,13 +59,6 @@ static const char *conditioning(const struct cli *cli, const np_result *result)
     bool bos =
         cli->info.bos_id >= 0 && result->n_tokens > 0 && result->token_ids[0] == cli->info.bos_id;
     return bos ? "bos" : "none";
-}
-
-/* The row that scores token i, or -1. */
-static int64_t row_of(const np_result *result, size_t i)
-{
-    if (i < result->start + 1 || i - result->start - 1 >= result->n_scored) return -1;
-    return (int64_t)(i - result->start - 1);
 }
 
 static np_status prepare(struct cli *cli, struct question *question, struct arena *arena,

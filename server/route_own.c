@@ -3,6 +3,7 @@
  * or many. Sums are added in double, in order, from the float32 that are told.
  */
 #include "ownroutes.h"
+#include "rows.h"
 
 #include <math.h>
 
@@ -207,13 +208,6 @@ np_status own_score_prepare(struct exchange *exchange, np_error *err)
     return NP_OK;
 }
 
-/* The row that scores token i, or -1. */
-static int64_t row_of(const np_result *result, size_t i)
-{
-    if (i < result->start + 1 || i - result->start - 1 >= result->n_scored) return -1;
-    return (int64_t)(i - result->start - 1);
-}
-
 /* An entry per token, null where no row scores it. */
 static void tell_column(struct exchange *exchange, const np_result *result, const char *key,
                         const float *values, const int32_t *ranks)
@@ -317,6 +311,17 @@ static void tell_sums(struct exchange *exchange, size_t request, const np_result
     own_tell_count(json, "n_scored_bytes", n_scored_bytes);
 }
 
+/* Behind the list of results. */
+static void end_results(struct exchange *exchange)
+{
+    struct json *json = &exchange->writer;
+    json_end(json, ']');
+    tell_meaning(exchange);
+    json_key(json, "usage");
+    tell_usage(exchange, exchange->n_prompt_tokens, 0);
+    json_end(json, '}');
+}
+
 np_status own_score_reply(struct exchange *exchange, np_error *err)
 {
     struct json *json = &exchange->writer;
@@ -338,11 +343,7 @@ np_status own_score_reply(struct exchange *exchange, np_error *err)
         own_tell_conditioning(exchange, result->token_ids, result->n_tokens);
         json_end(json, '}');
     }
-    json_end(json, ']');
-    tell_meaning(exchange);
-    json_key(json, "usage");
-    tell_usage(exchange, exchange->n_prompt_tokens, 0);
-    json_end(json, '}');
+    end_results(exchange);
     return NP_OK;
 }
 
@@ -457,11 +458,7 @@ np_status own_gather_reply(struct exchange *exchange, np_error *err)
         }
         json_end(json, '}');
     }
-    json_end(json, ']');
-    tell_meaning(exchange);
-    json_key(json, "usage");
-    tell_usage(exchange, exchange->n_prompt_tokens, 0);
-    json_end(json, '}');
+    end_results(exchange);
     return NP_OK;
 }
 
