@@ -39,7 +39,7 @@ struct ask {
     const char *model, *request_id, *fingerprint;
     struct prompts prompts;
     np_string prompt_text;
-    json_t *messages, *tools, *template_values, *items; /* borrowed from the body */
+    json_t *messages, *tools, *template_values; /* borrowed from the body */
     const char *chat_template;
     int add_special, parse_special; /* np_choice */
     int condition;                  /* np_condition */

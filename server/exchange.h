@@ -115,7 +115,7 @@ struct exchange {
     bool told_end;
 
     /* Times, nanoseconds of the monotonic clock. */
-    uint64_t began_ns, read_ns, submitted_ns, first_token_ns, deadline_ns;
+    uint64_t began_ns, read_ns, submitted_ns, first_token_ns;
     size_t n_prompt_tokens, n_generated, n_computed, n_cached;
     uint64_t n_out_bytes;
     bool counted; /* among those that run */

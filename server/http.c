@@ -213,7 +213,7 @@ static enum MHD_Result hand_over(struct exchange *exchange)
     struct server *server = exchange->server;
     struct client *client = client_of(exchange->connection);
     exchange->read_ns = clock_ns();
-    if (client) client_received(client, true);
+    if (client) client_received(client);
     if (exchange->body_too_large)
         reply_refuse(exchange, 413, NULL, "the body is too large (--max-body)");
     if (exchange->status) return reply_send(exchange);

@@ -100,7 +100,7 @@ void client_closed(struct client *client);
 /* A request's first line is there (true), or its answer is over. */
 void client_turn(struct client *client, bool request);
 /* The body is whole. */
-void client_received(struct client *client, bool whole);
+void client_received(struct client *client);
 /* While a connection is suspended nobody reads it: is its other end still there? */
 void client_watch(struct exchange *exchange);
 void client_unwatch(struct exchange *exchange);

@@ -95,7 +95,7 @@ static void tell_responses(struct json *json, const struct server *server,
     for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++)
         if (can_happen(server, route, statuses[i].when))
             put(json, statuses[i].status, statuses[i].text);
-    if (route->reply == health_reply || route->reply == ping_reply)
+    if (route->reply == health_reply)
         put(json, "503",
             "{'description':'Not ready; status says why.'," RETRY
             "'content':{'application/json':{'schema':{'$ref':'#/components/schemas/Health'}}}}");

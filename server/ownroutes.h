@@ -13,15 +13,11 @@
 extern const struct field own_text_fields[];    /* how a text becomes ids */
 extern const struct field own_numbers_fields[]; /* what its numbers are */
 
-/* Whether a field was sent, and is not null. */
-bool own_sent(const struct exchange *exchange, const char *name);
 /* At least one id, all in the vocabulary, no more than the context holds; errors name `where`. */
 np_status own_check_ids(const struct exchange *exchange, const char *where, np_ids ids,
                         np_error *err);
 /* Whether BOS stands before a text that is a part of a sequence: never EOS behind it. */
 np_status own_bos(const struct exchange *exchange, bool *bos, np_error *err);
-/* Bytes that token i covers: of the text, or where ids were given those of the token. */
-size_t own_token_bytes(const struct exchange *exchange, const struct encoded *encoded, size_t i);
 /* "bos" or "none". */
 void own_tell_conditioning(struct exchange *exchange, const int32_t *ids, size_t n);
 /* A number of float64; null where there is none. */

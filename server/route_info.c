@@ -23,11 +23,6 @@ np_status health_reply(struct exchange *exchange, np_error *err)
     return NP_OK;
 }
 
-np_status ping_reply(struct exchange *exchange, np_error *err)
-{
-    return health_reply(exchange, err);
-}
-
 np_status version_reply(struct exchange *exchange, np_error *err)
 {
     struct json *json = &exchange->writer;

@@ -79,7 +79,8 @@ const struct field *const own_gather_groups[] = {
 
 /* ---- shared ---------------------------------------------------------------------------------- */
 
-bool own_sent(const struct exchange *exchange, const char *name)
+/* Whether a field was sent, and is not null. */
+static bool was_sent(const struct exchange *exchange, const char *name)
 {
     const json_t *value = json_object_get(exchange->json, name);
     return value && !json_is_null(value);
@@ -119,7 +120,8 @@ np_status own_bos(const struct exchange *exchange, bool *bos, np_error *err)
     return NP_OK;
 }
 
-size_t own_token_bytes(const struct exchange *exchange, const struct encoded *encoded, size_t i)
+/* Bytes that token i covers: of the text, or where ids were given those of the token. */
+static size_t token_bytes(const struct exchange *exchange, const struct encoded *encoded, size_t i)
 {
     size_t n_bytes;
     if (encoded->begin) return encoded->end[i] - encoded->begin[i];
@@ -159,7 +161,7 @@ static const char *const prompt_names[] = {"prompt", "prompts", "token_ids"};
 static np_status check_prompts(const struct exchange *exchange, np_error *err)
 {
     size_t n_sent = 0;
-    for (size_t i = 0; i < 3; i++) n_sent += own_sent(exchange, prompt_names[i]);
+    for (size_t i = 0; i < 3; i++) n_sent += was_sent(exchange, prompt_names[i]);
     if (n_sent == 1) return NP_OK;
     return error_set(err, NP_EINPUT, "prompt", NO_OFFSET,
                      n_sent ? "not together with another of prompt, prompts and token_ids"
@@ -170,7 +172,7 @@ static np_status check_prompts(const struct exchange *exchange, np_error *err)
 static void name_prompt(const struct exchange *exchange, size_t i, char name[48])
 {
     size_t k = 0;
-    while (k < 2 && !own_sent(exchange, prompt_names[k])) k++;
+    while (k < 2 && !was_sent(exchange, prompt_names[k])) k++;
     if (k == 2)
         snprintf(name, 48, "requests[%zu].token_ids", i);
     else
@@ -295,10 +297,10 @@ static void tell_sums(struct exchange *exchange, size_t request, const np_result
     size_t n_bytes = exchange->ask.prompts.at[request].text.n_bytes, n_scored_bytes = 0;
     for (size_t j = 0; j < result->n_scored; j++) {
         total += own_value(result->logprobs[j]);
-        n_scored_bytes += own_token_bytes(exchange, encoded, result->start + j + 1);
+        n_scored_bytes += token_bytes(exchange, encoded, result->start + j + 1);
     }
     for (size_t i = 0; !encoded->begin && i < encoded->n; i++)
-        n_bytes += own_token_bytes(exchange, encoded, i);
+        n_bytes += token_bytes(exchange, encoded, i);
     if (!logits) {
         own_tell_double(json, "total", total);
         own_tell_double(json, "mean", total / count);
@@ -422,7 +424,7 @@ np_status own_gather_prepare(struct exchange *exchange, np_error *err)
     np_status status =
         ask->response.at ? prepare_joined(exchange, err) : prepare_named(exchange, err);
     char *place = status == NP_OK ? NULL : strstr(err->where, "prompt_logprob_token_ids");
-    if (place && own_sent(exchange, "candidates")) {
+    if (place && was_sent(exchange, "candidates")) {
         char rest[sizeof err->where];
         snprintf(rest, sizeof rest, "%s", place + strlen("prompt_logprob_token_ids"));
         snprintf(place, 160, "candidates%.140s", rest);
@@ -472,7 +474,7 @@ const struct field *const reranker_groups[] = {reranker_fields, NULL};
 
 np_status reranker_prepare(struct exchange *exchange, np_error *err)
 {
-    return error_set(err, NP_EUNSUPPORTED, own_sent(exchange, "text_1") ? "text_1" : "", NO_OFFSET,
+    return error_set(err, NP_EUNSUPPORTED, was_sent(exchange, "text_1") ? "text_1" : "", NO_OFFSET,
                      "this is the route of a reranker, which compares two texts; log-probabilities "
                      "of a text are told by /nepit/v1/score");
 }

@@ -68,7 +68,6 @@ np_status tokenizer_info_reply(struct exchange *exchange, np_error *err);
 
 extern const struct field *const models_groups[];
 np_status health_reply(struct exchange *exchange, np_error *err);
-np_status ping_reply(struct exchange *exchange, np_error *err);
 np_status version_reply(struct exchange *exchange, np_error *err);
 np_status models_reply(struct exchange *exchange, np_error *err);
 np_status metrics_reply(struct exchange *exchange, np_error *err);

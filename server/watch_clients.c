@@ -81,10 +81,10 @@ void client_turn(struct client *client, bool request)
     pthread_mutex_unlock(&server->lock);
 }
 
-void client_received(struct client *client, bool whole)
+void client_received(struct client *client)
 {
     pthread_mutex_lock(&client->server->lock);
-    client->working = whole;
+    client->working = true;
     client->taken_ns = clock_ns();
     pthread_mutex_unlock(&client->server->lock);
 }
