@@ -28,7 +28,7 @@ SHARED = ["token_ids", "tokens", "logprobs", "ranks", "entropies", "top_logprobs
 def test_score_is_the_command(tiny, library, fields, prompt):
     if isinstance(prompt, list) and {"condition", "add_special_tokens", "parse_special"} & {
             *fields}:
-        pytest.skip("of texts")
+        pytest.skip("how a text becomes ids does not concern ids")
     answer = tiny.post(SCORE, {"prompt": prompt, **fields}).json
     (want,) = library.ask("score", [{"prompt": prompt, **fields}])
     (result,) = answer["results"]
