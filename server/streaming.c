@@ -3,6 +3,7 @@
  * has little of its answer in memory twice.
  */
 #include "streaming.h"
+#include "base/utf8.h"
 
 #define PART_CELLS 32768
 
@@ -40,24 +41,29 @@ static bool rows_left(const struct heard *heard, const struct told *told)
     return scored && told->n_rows < (result->scores ? result->n_rows : result->n_scored);
 }
 
-static bool next_tokens(const np_generated *choice, struct told_choice *told, bool finished,
-                        struct part *part)
+/* A token a part, also where several are ready: what a client sees depends on no timing. */
+static bool next_token(const np_generated *choice, struct told_choice *told, struct part *part)
 {
-    size_t n = choice->n_tokens, most = told->n_tokens + part_rows(choice->n_top);
+    size_t n = choice->n_tokens, text_to = choice->n_text_bytes;
     bool ends = choice->finish != NP_NOT_FINISHED && !told->finished;
-    if (n == told->n_tokens && choice->n_text_bytes == told->n_text_bytes && !ends) return false;
-    if (n > most) n = most;
-    *part =
-        (struct part){.kind = PART_CHOICE,
-                      .from = told->n_tokens,
-                      .to = n,
-                      .text_from = told->n_text_bytes,
-                      .text_to = n < choice->n_tokens ? told->n_text_bytes : choice->n_text_bytes,
-                      .first = !told->begun,
-                      .last = ends && n == choice->n_tokens};
+    if (n == told->n_tokens && text_to == told->n_text_bytes && !ends) return false;
+    if (n > told->n_tokens + 1) {
+        n = told->n_tokens + 1;
+        if (choice->text_end && choice->text_end[n - 1] < text_to)
+            text_to =
+                choice->text_end[n - 1] - utf8_unfinished(choice->text, choice->text_end[n - 1]);
+        if (text_to < told->n_text_bytes) text_to = told->n_text_bytes;
+    }
+    *part = (struct part){.kind = PART_CHOICE,
+                          .from = told->n_tokens,
+                          .to = n,
+                          .text_from = told->n_text_bytes,
+                          .text_to = text_to,
+                          .first = !told->begun,
+                          .last = ends && n == choice->n_tokens};
     told->begun = true;
     told->n_tokens = n;
-    told->n_text_bytes = part->text_to;
+    told->n_text_bytes = text_to;
     told->finished = told->finished || part->last;
     return true;
 }
@@ -71,7 +77,7 @@ bool streaming_next(struct exchange *exchange, const struct heard *heard, bool f
         bool waits = !found && rows_left(&heard[i], told);
         size_t n_choices = heard[i].choices && !waits ? heard[i].result.n_choices : 0;
         for (size_t k = 0; !found && k < n_choices; k++) {
-            found = next_tokens(&heard[i].choices[k], &told->choices[k], finished, part);
+            found = next_token(&heard[i].choices[k], &told->choices[k], part);
             part->choice = k;
         }
         part->request = i;

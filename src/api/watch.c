@@ -7,6 +7,7 @@
  * text is also what must not be shown yet.
  */
 #include "api/watch.h"
+#include "base/utf8.h"
 
 /* Bytes of a stop that stand at the end once `byte` follows `matched` of them. */
 static size_t follow(const np_string *stop, const size_t *borders, size_t matched, char byte)
@@ -44,17 +45,6 @@ void watch_free(struct watch *watch)
     buf_free(&watch->text);
 }
 
-size_t unfinished_bytes(const char *text, size_t n_bytes)
-{
-    for (size_t back = 1; back <= 3 && back <= n_bytes; back++) {
-        unsigned char byte = (unsigned char)text[n_bytes - back];
-        if ((byte & 0xc0) == 0x80) continue;
-        size_t length = byte >= 0xf0 && byte < 0xf5 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc2 ? 2 : 1;
-        return byte < 0xf5 && length > back ? back : 0;
-    }
-    return 0;
-}
-
 /* One more byte; the longest stop that it completes, or -1. *hold: bytes that may begin one. */
 static int32_t watch_byte(struct watch *watch, char byte, size_t *hold)
 {
@@ -89,7 +79,7 @@ bool watch_push(struct watch *watch, const char *bytes, size_t n_bytes, bool may
     }
     /* What is held back may begin within a character. */
     size_t n = watch->text.n_bytes - hold;
-    if (n > 0) n -= unfinished_bytes(watch->text.data, n);
+    if (n > 0) n -= utf8_unfinished(watch->text.data, n);
     if (n > watch->n_final) watch->n_final = n;
     return false;
 }

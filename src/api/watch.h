@@ -43,7 +43,4 @@ bool watch_push(struct watch *watch, const char *bytes, size_t n_bytes, bool may
 /* Nothing follows: all of the text is final. */
 void watch_end(struct watch *watch);
 
-/* Bytes at the end of a text that are the beginning of a longer character (0 to 3). */
-size_t unfinished_bytes(const char *text, size_t n_bytes);
-
 #endif

@@ -22,3 +22,14 @@ int utf8_length(const unsigned char *at, size_t left)
     }
     return form->n_bytes;
 }
+
+size_t utf8_unfinished(const char *text, size_t n_bytes)
+{
+    for (size_t back = 1; back <= 3 && back <= n_bytes; back++) {
+        unsigned char byte = (unsigned char)text[n_bytes - back];
+        if ((byte & 0xc0) == 0x80) continue;
+        size_t length = byte >= 0xf0 && byte < 0xf5 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc2 ? 2 : 1;
+        return byte < 0xf5 && length > back ? back : 0;
+    }
+    return 0;
+}

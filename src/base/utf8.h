@@ -10,4 +10,7 @@
  * the longest start of a character, as Unicode recommends and Python does. left > 0. */
 int utf8_length(const unsigned char *at, size_t left);
 
+/* Bytes at the end of a text that are the beginning of a longer character (0 to 3). */
+size_t utf8_unfinished(const char *text, size_t n_bytes);
+
 #endif

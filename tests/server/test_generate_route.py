@@ -316,6 +316,20 @@ def test_a_field_that_nobody_knows_is_told_once(serve):
         assert odd.headers["nepit-ignored-fields"] == "?" and "set-cookie" not in odd.headers
 
 
+def test_a_field_that_was_meant_is_not_ignored(tiny):
+    for more, param, told in (
+            ({"prompt_logprob_token_ids": [5]}, "prompt_logprob_token_ids",
+             "belongs into sampling_params"),
+            ({"max_tokens": 5}, "max_tokens", "belongs into sampling_params"),
+            ({"stream_option": {}}, "stream_option", "did you mean stream_options?")):
+        error = tiny.post(PATH, body(more=more), status=400).error
+        assert error["param"] == param and told in error["message"], error
+    error = tiny.post(PATH, body(prompt_logprobs_start=1), status=400).error
+    assert error["param"] == "sampling_params.prompt_logprobs_start"
+    assert "did you mean prompt_logprob_start?" in error["message"]
+    tiny.post(PATH, body(more={"stream_option": None, "max_tokens": None}))  # asks for nothing
+
+
 def test_another_model_is_a_404(tiny):
     tiny_name = "llama-tied-f32.gguf"
     for name in (tiny_name, str(tiny.model), None):
@@ -493,6 +507,7 @@ def test_streamed_tokens_join_to_the_plain_answer(tiny):
         parts = [part for event in events for part in event["choices"] if part["index"] == index]
         whole = plain["choices"][index]
         assert sum((part["token_ids"] for part in parts), []) == whole["token_ids"]
+        assert all(len(part["token_ids"]) < 2 for part in parts)  # a token a part, always
         assert "".join(part["text"] for part in parts) == whole["text"]
         told = sum((part["logprobs"]["content"] for part in parts if part["logprobs"]), [])
         assert told == whole["logprobs"]["content"]

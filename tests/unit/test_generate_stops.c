@@ -5,6 +5,7 @@
 #include "generating.h"
 
 #include "api/watch.h"
+#include "base/utf8.h"
 
 #define N_PROMPT 30
 #define N_NEW 120
@@ -408,15 +409,15 @@ static void unfinished_characters(void **state)
             char text[6] = {'a', (char)lead, '\x80', '\x80', '\x80'};
             if (lead >= 0x80 && lead < 0xc0 && n == 1) continue;
             size_t expected = n < length ? n : 0;
-            assert_int_equal(unfinished_bytes(text, 1 + n), expected);
-            assert_int_equal(unfinished_bytes(text + 1, n), expected);
+            assert_int_equal(utf8_unfinished(text, 1 + n), expected);
+            assert_int_equal(utf8_unfinished(text + 1, n), expected);
         }
     }
-    assert_int_equal(unfinished_bytes("", 0), 0);
-    assert_int_equal(unfinished_bytes("\x80\x80\x80\x80", 4), 0);
-    assert_int_equal(unfinished_bytes("\xe2\x82"
-                                      "a",
-                                      3),
+    assert_int_equal(utf8_unfinished("", 0), 0);
+    assert_int_equal(utf8_unfinished("\x80\x80\x80\x80", 4), 0);
+    assert_int_equal(utf8_unfinished("\xe2\x82"
+                                     "a",
+                                     3),
                      0);
 }
 
