@@ -56,50 +56,66 @@ static void print_start(struct cli *cli, const struct server *server, const char
             (unsigned long long)(cli->options.cache_memory >> 20));
 }
 
-static int serve(struct cli *cli, struct server *server, const char *fingerprint)
+static int serve(struct cli *cli, struct server *server)
 {
+    char fingerprint[17];
+    uint64_t hash = 0;
+    np_error err = {0};
     int status = workplace_open_model(cli);
     if (status == EXIT_DONE) status = workplace_open_engine(cli);
     watch_stop(on_stop);
     if (status != EXIT_DONE) return status;
+    if (fingerprint_model(cli->info.path, &hash, &err) != NP_OK) {
+        complain_error("model", &err);
+        return EXIT_MODEL;
+    }
+    snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)hash);
     size_t n_context =
         cli->options.n_context ? (size_t)cli->options.n_context : (size_t)cli->info.n_context;
-    server_ready(server, cli->model, cli->engine, n_context);
+    server_ready(server, cli->model, cli->engine, n_context, fingerprint);
     print_start(cli, server, fingerprint, n_context);
     server_wait(server);
     watch_stop(SIG_DFL); /* a second signal does not wait for requests that run */
-    fprintf(stderr, "nepit: stopping; requests that run are ended\n");
+    fprintf(stderr, "nepit: stopping; requests that run are answered\n");
     return EXIT_DONE;
 }
 
-/* The hash that `nepit info` prints; "" for a model that cannot be found, which is told later. */
-static void find_fingerprint(const struct cli *cli, char out[17])
+/* What a place alone does not tell. */
+static void name_option(np_error *err, const char *option)
 {
-    char path[4096];
-    const char *name = cli->options.model ? cli->options.model : getenv("NEPIT_MODEL");
-    const char *found = name && *name ? model_find(name, path) : NULL;
-    uint64_t hash;
-    out[0] = 0;
-    if (found && fingerprint_model(found, &hash, NULL) == NP_OK)
-        snprintf(out, 17, "%016llx", (unsigned long long)hash);
+    char message[sizeof err->message];
+    snprintf(message, sizeof message, "%s: %.280s", option, err->message);
+    memcpy(err->message, message, sizeof message);
+}
+
+static np_status check_asked(const struct serving *asked, np_error *err)
+{
+    if (asked->name && !asked->name[strspn(asked->name, ", ")])
+        return error_set(err, NP_EINPUT, "--served-model-name", NO_OFFSET, "a name is expected");
+    if (asked->log_texts && !asked->access_log)
+        return error_set(err, NP_EINPUT, "--log-texts", NO_OFFSET, "needs --access-log");
+    return NP_OK;
 }
 
 int command_serve(struct cli *cli)
 {
     const struct serving *asked = &cli->options.serving;
-    char fingerprint[17];
     np_error err = {0};
     struct server *server = NULL;
     char *keys = NULL, *chat_template = NULL;
     int status = EXIT_USAGE;
-    find_fingerprint(cli, fingerprint);
-    if (asked->api_key_file && !(keys = read_whole(asked->api_key_file, &err))) goto done;
-    if (asked->chat_template && !(chat_template = read_whole(asked->chat_template, &err)))
+    if (check_asked(asked, &err) != NP_OK) goto done;
+    if (asked->api_key_file && !(keys = read_whole(asked->api_key_file, &err))) {
+        name_option(&err, "--api-key-file");
         goto done;
+    }
+    if (asked->chat_template && !(chat_template = read_whole(asked->chat_template, &err))) {
+        name_option(&err, "--chat-template");
+        goto done;
+    }
     struct server_options how = {.host = asked->host,
                                  .port = asked->port ? (int)asked->port : -1,
                                  .served_model_name = asked->name,
-                                 .fingerprint = fingerprint,
                                  .chat_template = chat_template,
                                  .api_keys = keys,
                                  .allowed_hosts = asked->allowed_hosts,
@@ -118,7 +134,7 @@ int command_serve(struct cli *cli)
                                  .receive_ms = (int64_t)(asked->receive_s * 1000)};
     if (server_open(&how, &server, &err) != NP_OK) goto done;
     listening = server;
-    status = serve(cli, server, fingerprint);
+    status = serve(cli, server);
 done:
     if (err.status != NP_OK) complain_error("serve", &err);
     listening = NULL;

@@ -16,21 +16,31 @@ static const char *header(struct exchange *exchange, const char *name)
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
+/* The key of a line: without white space around it, and a comment behind. */
+static np_string key_of(const char *line, size_t n)
+{
+    size_t begin = 0;
+    while (begin < n && strchr(" \t", line[begin])) begin++;
+    for (size_t i = begin; i < n; i++)
+        if (line[i] == '#' && (i == begin || strchr(" \t", line[i - 1]))) n = i;
+    while (n > begin && strchr(" \t", line[n - 1])) n--;
+    return (np_string){line + begin, n - begin};
+}
+
 np_status access_begin(struct server *server, np_error *err)
 {
     const char *at = server->options.api_keys;
     for (size_t line = 1; at && *at; line++) {
-        size_t n = strcspn(at, "\r\n"), skipped = strspn(at, " \t");
-        size_t n_key = n > skipped ? n - skipped : 0;
-        while (n_key && strchr(" \t", at[skipped + n_key - 1])) n_key--;
-        if (n_key && at[skipped] != '#') {
-            if (server->n_keys == MAX_KEYS || n_key > MAX_KEY_BYTES)
+        size_t n = strcspn(at, "\r\n");
+        np_string key = key_of(at, n);
+        if (key.n_bytes) {
+            if (server->n_keys == MAX_KEYS || key.n_bytes > MAX_KEY_BYTES)
                 return error_set(err, NP_ELIMIT, "--api-key-file", NO_OFFSET,
                                  "line %zu: at most %d keys of %d bytes are taken", line, MAX_KEYS,
                                  MAX_KEY_BYTES);
-            char *key = arena_strndup(&server->arena, at + skipped, n_key);
-            if (!key) return error_nomem(err, "--api-key-file", n_key);
-            server->keys[server->n_keys++] = (np_string){key, n_key};
+            key.bytes = arena_strndup(&server->arena, key.bytes, key.n_bytes);
+            if (!key.bytes) return error_nomem(err, "--api-key-file", key.n_bytes);
+            server->keys[server->n_keys++] = key;
         }
         at += n + (at[n] == '\r' && at[n + 1] == '\n') + (at[n] != 0);
     }
@@ -67,7 +77,8 @@ static int check_key(struct exchange *exchange, const char **why)
     char allowed[64];
     const struct route *route = route_find(exchange->method, exchange->path, allowed);
     if (route && route->flags & ROUTE_OPEN) return 0;
-    *why = given ? "this key is not known" : "a key is needed: Authorization: Bearer KEY";
+    *why = given ? "this key is not known"
+                 : "a key is needed: Authorization: Bearer KEY, or X-Api-Key: KEY";
     return 401;
 }
 

@@ -19,7 +19,7 @@ np_status log_begin(struct server *server, np_error *err)
                          ? dup(STDERR_FILENO)
                          : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
     if (server->log_fd >= 0) return NP_OK;
-    return error_set(err, NP_EIO, path, NO_OFFSET, "%s", strerror(errno));
+    return error_set(err, NP_EIO, path, NO_OFFSET, "--access-log: %s", strerror(errno));
 }
 
 void log_end(struct server *server)

@@ -386,24 +386,44 @@ static np_status read_fallbacks(struct reader *reader, const struct field *const
     return NP_OK;
 }
 
+/* The object among these fields that has a field of this name. */
+static const char *object_with(const struct field *const *groups, const char *name)
+{
+    for (; *groups; groups++)
+        for (const struct field *field = *groups; field->name; field++)
+            if (field->kind == FIELD_OBJECT && body_find(field->more, name)) return field->name;
+    return NULL;
+}
+
+/* Names go into a header and a log: what would not fit there is told as "?". */
+static void report(struct reader *reader, const char *where)
+{
+    bool plain = strlen(where) < 100;
+    for (const char *at = where; *at; at++) plain = plain && *at > ' ' && *at < 127;
+    if (reader->unknown->n_bytes < 1000)
+        buf_printf(reader->unknown, "%s%s", reader->unknown->n_bytes ? "," : "",
+                   plain ? where : "?");
+}
+
+/* Clients send what other servers know, so unknown names are only reported; but not one that is
+ * known at another place, or is a letter or two off: its answer would lack what was asked. */
 static np_status unknown(struct reader *reader, const struct field *const *groups,
                          const char *where, const char *name, np_error *err)
 {
-    const char *names[128], *nearest;
+    enum { LONG_NAME = 8, SLIP = 2 };
+    const char *names[128], *object = object_with(groups, name);
     size_t n = 0;
     for (; *groups; groups++)
         for (const struct field *field = *groups; field->name && n < 128; field++)
             names[n++] = field->name;
-    if (!reader->strict) {
-        /* Names go into a header and a log: what would not fit there is told as "?". */
-        bool plain = strlen(where) < 100;
-        for (const char *at = where; *at; at++) plain = plain && *at > ' ' && *at < 127;
-        if (reader->unknown->n_bytes < 1000)
-            buf_printf(reader->unknown, "%s%s", reader->unknown->n_bytes ? "," : "",
-                       plain ? where : "?");
+    const char *nearest = name_nearest(names, n, sizeof names[0], name);
+    bool slip = nearest && strlen(name) >= LONG_NAME && name_distance(nearest, name) <= SLIP;
+    if (object)
+        return error_set(err, NP_EINPUT, where, NO_OFFSET, "this field belongs into %s", object);
+    if (!reader->strict && !slip) {
+        report(reader, where);
         return NP_OK;
     }
-    nearest = name_nearest(names, n, sizeof names[0], name);
     if (nearest)
         return error_set(err, NP_EINPUT, where, NO_OFFSET, "unknown field; did you mean %s?",
                          nearest);
@@ -420,9 +440,9 @@ static np_status read_members(struct reader *reader, const struct field *const *
     {
         const struct field *field = body_find(groups, name);
         snprintf(where, sizeof where, "%s%.100s", prefix, name);
-        if (!field)
+        if (!field && (reader->strict || !json_is_null(value)))
             TRY(unknown(reader, groups, where, name, err));
-        else if (!json_is_null(value))
+        else if (field && !json_is_null(value))
             TRY(read_field(reader, field, where, value, err));
     }
     for (; *groups; groups++)

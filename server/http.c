@@ -142,9 +142,16 @@ static int check_route(struct exchange *exchange, const char *method, const char
     exchange->route = route_find(method, exchange->path, allowed);
     if (exchange->route) return 0;
     if (allowed[0] && strcmp(method, "OPTIONS") == 0) return 204; /* what browsers ask first */
-    *why = allowed[0] ? "this path takes another method; the header Allow lists them"
-                      : "there is no such path; /openapi.json lists them";
-    return allowed[0] ? 405 : 404;
+    if (allowed[0]) {
+        *why = "this path takes another method; the header Allow lists them";
+        return 405;
+    }
+    char near[64], text[160] = "";
+    const char *meant = route_near(exchange->path, near);
+    if (meant) snprintf(text, sizeof text, "there is no such path; did you mean %s?", meant);
+    const char *told = meant ? exchange_copy(exchange, text, strlen(text)) : NULL;
+    *why = told ? told : "there is no such path; /openapi.json lists them";
+    return 404;
 }
 
 /* Everything that can be said before the body: 0, or a status and why. */
@@ -366,8 +373,9 @@ static np_status listen_on(struct server *server, const struct addrinfo *address
         MHD_OPTION_URI_LOG_CALLBACK, on_first_line, server, MHD_OPTION_LISTEN_BACKLOG_SIZE, 4096u,
         MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
     if (server->daemon) return NP_OK;
-    return error_set(err, NP_EIO, server->options.host, NO_OFFSET, "cannot listen on port %d: %s",
-                     server->options.port, strerror(errno ? errno : EADDRINUSE));
+    return error_set(err, NP_EIO, server->options.host, NO_OFFSET,
+                     "cannot listen on port %d (--port; 0: any free one): %s", server->options.port,
+                     strerror(errno ? errno : EADDRINUSE));
 }
 
 np_status http_begin(struct server *server, np_error *err)

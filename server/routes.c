@@ -2,6 +2,7 @@
  * The table of routes.
  */
 #include "routes.h"
+#include "base/names.h"
 
 #include <strings.h>
 
@@ -58,8 +59,6 @@ const struct route routes[] = {
     {"POST", "/score", ROUTE_HIDDEN, reranker_groups, reranker_prepare, NULL, NULL, NULL},
     {"POST", "/completion", ROUTE_BARE, llamacpp_groups, llamacpp_prepare, llamacpp_reply,
      llamacpp_event, "llama.cpp's: a text, ids or both in, text and probabilities out."},
-    {"POST", "/completions", ROUTE_BARE | ROUTE_HIDDEN, llamacpp_groups, llamacpp_prepare,
-     llamacpp_reply, llamacpp_event, NULL},
 };
 const size_t n_routes = sizeof routes / sizeof routes[0];
 
@@ -76,4 +75,13 @@ const struct route *route_find(const char *method, const char *path, char allowe
         if (n_used > 32) break;
     }
     return NULL;
+}
+
+const char *route_near(const char *path, char near[64])
+{
+    char allowed[64];
+    snprintf(near, 64, "/v1%.50s", path); /* what clients are told as base_url ends so */
+    (void)route_find("", near, allowed);
+    if (allowed[0]) return near;
+    return name_nearest(&routes[0].path, n_routes, sizeof routes[0], path);
 }

@@ -37,6 +37,8 @@ extern const size_t n_routes;
 
 /* The row of a path; NULL and *allowed ("GET, POST", or "" where there is no such path). */
 const struct route *route_find(const char *method, const char *path, char allowed[64]);
+/* The path that was meant, perhaps in `near`; NULL: none is like it. */
+const char *route_near(const char *path, char near[64]);
 
 /* ---- route_*.c ------------------------------------------------------------------------------- */
 

@@ -69,16 +69,16 @@ bool server_name(const struct server *server, size_t i, char out[256])
     return *names != 0;
 }
 
-void server_ready(struct server *server, np_model *model, np_engine *engine, size_t n_context)
+void server_ready(struct server *server, np_model *model, np_engine *engine, size_t n_context,
+                  const char *fingerprint)
 {
-    const struct server_options *options = &server->options;
     server->model = model;
     server->engine = engine;
     server->info = np_model_info(model);
     server->n_context = n_context;
     (void)server_name(server, 0, server->model_name);
-    snprintf(server->fingerprint, sizeof server->fingerprint, "%s-%s-%s",
-             OR(options->fingerprint, "0"), server->info.profile, np_numerics());
+    snprintf(server->fingerprint, sizeof server->fingerprint, "%s-%s-%s", fingerprint,
+             server->info.profile, np_numerics());
     server->state = SERVER_READY;
 }
 

@@ -36,7 +36,6 @@ struct server_options {
     const char *host;              /* NULL: 127.0.0.1 */
     int port;                      /* 0: 8000; -1: any free one */
     const char *served_model_name; /* several by commas; NULL: the last part of the model's path */
-    const char *fingerprint;       /* of the model's files; told, and compared when asked */
     const char *chat_template;     /* text, in place of the model's own; NULL: that */
     const char *api_keys;          /* a key per line; NULL: nobody needs one */
     const char *allowed_hosts;     /* further names for the Host header, by commas; "*": any */
@@ -61,8 +60,10 @@ extern const char *const server_modes[];
 np_status server_open(const struct server_options *options, struct server **out, np_error *err);
 /* "127.0.0.1:8000", as it listens. */
 const char *server_address(const struct server *server);
-/* Both stay open until server_close. */
-void server_ready(struct server *server, np_model *model, np_engine *engine, size_t n_context);
+/* Both stay open until server_close. fingerprint: of the model's files; told, and compared when
+ * asked. */
+void server_ready(struct server *server, np_model *model, np_engine *engine, size_t n_context,
+                  const char *fingerprint);
 void server_failed(struct server *server, const char *why); /* /health tells it */
 void server_stop(struct server *server);                    /* async-signal-safe */
 void server_wait(struct server *server);                    /* until server_stop was called */

@@ -177,7 +177,8 @@ static np_status base64_decode(struct values *values, const char *where, const j
     while (n_digits > 0 && n_bytes - n_digits < 2 && digits[n_digits - 1] == '=') n_digits--;
     if (n_bytes % 4 != 0)
         return error_set(err, NP_EINPUT, where, (int64_t)n_bytes,
-                         "not base64: the length is no multiple of 4");
+                         "ids, or base64 of a .npy file, are expected: no base64, the "
+                         "length is no multiple of 4");
     char *out = arena_push(values->arena, n_bytes / 4 * 3 + 1);
     if (!out) return error_nomem(err, "base64", n_bytes);
     uint32_t bits = 0;
@@ -185,7 +186,8 @@ static np_status base64_decode(struct values *values, const char *where, const j
         int digit = base64_digit(digits[i]);
         if (digit < 0)
             return error_set(err, NP_EINPUT, where, (int64_t)i,
-                             "not a character of the standard base64 alphabet");
+                             "ids, or base64 of a .npy file, are expected: not a character "
+                             "of its alphabet");
         bits = bits << 6 | (uint32_t)digit;
         /* Digits 1, 2 and 3 of four complete a byte each. */
         if (i % 4 != 0) out[n_out++] = (char)(bits >> (6 - 2 * (i % 4)));

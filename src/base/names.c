@@ -1,5 +1,6 @@
 /*
- * names.c - lists of names. Nearness is Levenshtein's distance, up to a third of the word.
+ * names.c - lists of names. Nearness is Levenshtein's distance, up to a third of the word; else a
+ * name that begins with it.
  */
 #include "base/names.h"
 
@@ -25,7 +26,7 @@ static size_t min3(size_t a, size_t b, size_t c)
 }
 
 /* Levenshtein's distance, one row at a time. */
-static size_t edit_distance(const char *a, const char *b)
+size_t name_distance(const char *a, const char *b)
 {
     enum { MAX_WORD = 64 };
     size_t row[MAX_WORD + 1], n_a = strlen(a), n_b = strlen(b);
@@ -45,15 +46,16 @@ static size_t edit_distance(const char *a, const char *b)
 
 const char *name_nearest(const char *const *first, size_t count, size_t stride, const char *word)
 {
-    const char *nearest = NULL;
-    size_t least = 2 + strlen(word) / 3;
+    const char *nearest = NULL, *begins = NULL;
+    size_t n_word = strlen(word), least = 2 + n_word / 3;
     for (size_t i = 0; i < count; i++) {
         const char *name = *(const char *const *)(const void *)((const char *)first + i * stride);
-        size_t distance = edit_distance(name, word);
+        size_t distance = name_distance(name, word);
         if (distance < least) {
             least = distance;
             nearest = name;
         }
+        if (!begins && n_word > 2 && strncmp(name, word, n_word) == 0) begins = name;
     }
-    return nearest;
+    return nearest ? nearest : begins;
 }

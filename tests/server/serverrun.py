@@ -20,7 +20,7 @@ import numpy as np
 from clirun import DEMO, LLAMA, NEPIT, answers, environment
 
 START = re.compile(r"nepit: serving (.*) at http://(\S+):(\d+) \(fingerprint .*\)$")
-STOP = "nepit: stopping; requests that run are ended"
+STOP = "nepit: stopping; requests that run are answered"
 
 
 class Answer:

@@ -196,7 +196,7 @@ def test_options_tells_the_methods(tiny):
 
 def test_keys(serve, tmp_path):
     keys = tmp_path / "keys"
-    keys.write_text("# of the trainers\nfirst-key\n\n  second key  \r\nthird-key")
+    keys.write_text("# of the trainers\nfirst-key\n\n  second key  \r\nthird-key # of Mary")
     with serve("--api-key-file", keys) as server:
         for headers, status in (
                 ({}, 401), ({"Authorization": "Bearer first-key"}, 200),

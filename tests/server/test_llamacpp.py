@@ -128,10 +128,12 @@ def test_teacher_scoring_in_words_of_vllm(tiny, library):
     assert same_bits(np.concatenate(joined), want) and parts[-1]["stop"] is True
 
 
-def test_the_path_with_an_s(tiny):
-    first, second = (tiny.post(path, {"prompt": IDS, **GREEDY}).json["content"]
-                     for path in ("/completion", "/completions"))
-    assert first == second
+@pytest.mark.parametrize(("path", "meant"), [
+    ("/completions", "/v1/completions"), ("/completio", "/completion"),
+    ("/tokenise", "/tokenize"), ("/nothing/of/the/kind", None)])
+def test_another_path_names_the_one_that_was_meant(tiny, path, meant):
+    message = tiny.post(path, {"prompt": IDS}, status=404).error["message"]
+    assert ("did you mean %s?" % meant in message) if meant else ("openapi.json" in message)
 
 
 @pytest.mark.parametrize(("body", "param"), [

@@ -18,13 +18,13 @@ struct served {
 
 static void serve(struct served *served)
 {
-    struct server_options options = {.port = -1, .fingerprint = "0", .n_workers = 2};
+    struct server_options options = {.port = -1, .n_workers = 2};
     np_error err;
     assert_int_equal(server_open(&options, &served->server, &err), NP_OK);
     served->model = open_model(TINY("llama-tied-f32.gguf"));
     served->engine = open_engine(served->model, 1, 64);
     size_t n_context = (size_t)np_model_info(served->model).n_context;
-    server_ready(served->server, served->model, served->engine, n_context);
+    server_ready(served->server, served->model, served->engine, n_context, "0");
     served->port = (int)strtol(strrchr(server_address(served->server), (int)':') + 1, NULL, 10);
 }
 
