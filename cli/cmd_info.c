@@ -127,10 +127,6 @@ int command_info(struct cli *cli)
     char fingerprint[17];
     uint64_t hash;
     np_error err = {0};
-    if (cli->options.text) {
-        complain("info", "takes no text: %s", cli->options.text);
-        return EXIT_USAGE;
-    }
     int status = workplace_open_model(cli);
     if (status != EXIT_DONE) return status;
     if (fingerprint_model(cli->info.path, &hash, &err) != NP_OK) {

@@ -391,7 +391,7 @@ static np_status positional(struct options *options, unsigned command, char **ar
     }
     if (command & (FOR_SERVE | FOR_INFO))
         return error_set(err, NP_EINPUT, text, NO_OFFSET,
-                         "no text is expected; the model is given by -m");
+                         "takes no text; the model is given by -m");
     if (options->text)
         return error_set(err, NP_EINPUT, text, NO_OFFSET,
                          "one text is expected; quote it: \"...\"");

@@ -318,8 +318,6 @@ def test_a_field_that_nobody_knows_is_told_once(serve):
 
 def test_a_field_that_was_meant_is_not_ignored(tiny):
     for more, param, told in (
-            ({"prompt_logprob_token_ids": [5]}, "prompt_logprob_token_ids",
-             "belongs into sampling_params"),
             ({"max_tokens": 5}, "max_tokens", "belongs into sampling_params"),
             ({"stream_option": {}}, "stream_option", "did you mean stream_options?")):
         error = tiny.post(PATH, body(more=more), status=400).error
