@@ -3,9 +3,9 @@ PREFIX ?= /usr/local
 
 build:
 	./run build
-demo test test-long test-peers fuzz bench bench-peers bench-server clean:
+demo test test-long test-peers fuzz bench bench-peers bench-server wheel clean:
 	./run $@
 install:
 	./run install "$(PREFIX)"
 
-.PHONY: build demo test test-long test-peers fuzz bench bench-peers bench-server clean install
+.PHONY: build demo test test-long test-peers fuzz bench bench-peers bench-server wheel clean install

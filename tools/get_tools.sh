@@ -116,13 +116,14 @@ setup_arm64() {
     rm -rf $at/apt
 }
 
-# setup build|test|long: everything of the group and of those before it, except model files.
+# setup GROUP: all that the group needs, except model files.
 setup() {
     case $1 in
     build) packages=build requirements=build ;;
+    wheel) packages=build requirements='build wheel' ;;
     test) packages='build test' requirements='build test' ;;
-    long) packages='build test long' requirements='build test' ;;
-    *) fail "no set-up named $1 (build, test, long)" ;;
+    long) packages='build test long' requirements='build test wheel' ;;
+    *) fail "no set-up named $1 (build, wheel, test, long)" ;;
     esac
     # shellcheck disable=SC2086
     setup_packages $packages
