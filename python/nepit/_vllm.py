@@ -3,272 +3,139 @@
 `LLM(...).generate(prompts, SamplingParams(...))` gives `RequestOutput`s that read like vLLM's.
 Arguments without a meaning here are taken with one warning when they are harmless, and refused when
 they would change a number. What differs on purpose: the prefix cache may be read and all rows are
-still scored, duplicates among candidates are allowed, `max_tokens=0` generates nothing, and
-`tail` adds the log of the mass beside the candidates.
+still scored, duplicates among candidates are allowed, `max_tokens=0` generates nothing, `logprobs`
+has no limit unless `max_logprobs` sets one, and what stands in the contents of a chat is plain
+text.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Optional, TypedDict, Union, cast
-
-import numpy as np
-from numpy.typing import NDArray
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn, Optional, Union, cast
 
 from . import _arrays as arrays
 from . import _bridge as bridge
+from . import _engine_args as engine_args
 from ._native import Model
-from ._parts import FINISHES, stop_reason, text_bytes
-from ._progress import bar
-from ._requests import LOGPROB, RANK, TAIL, Batch, Candidates, Drawing, Prompt
-
-
-class TextPrompt(TypedDict, total=False):
-    """A prompt as a text."""
-
-    prompt: str
-    cache_salt: str
-
-
-class TokensPrompt(TypedDict, total=False):
-    """A prompt as ids, used as they are."""
-
-    prompt_token_ids: Union[Sequence[int], NDArray[np.integer]]
-    prompt: str
-    cache_salt: str
-
-
-@dataclass(frozen=True)
-class Logprob:
-    """One token's log-probability in nats; rank 1 is the likeliest, None where it is not known."""
-
-    logprob: float
-    rank: Optional[int] = None
-    decoded_token: Optional[str] = None
-
-
-LogprobDict = dict[int, Logprob]
-
-
-def _number(name: str, value: object, low: float, high: float, what: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-        raise TypeError(f"{name}: {what} is expected, not {value!r}")
-    if not low <= float(value) <= high:
-        raise ValueError(f"{name}: {what} is expected, not {value!r}")
-
-
-def _count(name: str, value: Optional[int], low: int, what: str) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name}: {what} is expected, not {value!r}")
-    if value < low:
-        raise ValueError(f"{name}: {what} is expected, not {value!r}")
-
-
-@dataclass
-class SamplingParams:
-    """How a prompt is scored and continued.
-
-    Attributes
-    ----------
-    n, temperature, top_p, top_k, min_p, seed, presence_penalty, frequency_penalty,
-    repetition_penalty, stop, stop_token_ids, ignore_eos, min_tokens, logit_bias, allowed_token_ids,
-    bad_words, include_stop_str_in_output, skip_special_tokens : as in vLLM
-    max_tokens : at most so many tokens follow; 0: none; None: to the end of the context
-    logprobs : likeliest tokens beside each generated one; 0: its own alone; -1: all; None: nothing
-    prompt_logprobs : the same for tokens of the prompt
-    prompt_logprob_token_ids : candidates at every row, [K], or [rows, K] (ragged, -1 pads); numpy
-        arrays of int32 are taken as they lie in memory
-    prompt_logprob_start : first row; row r scores token r+1
-    prompt_logprob_tail : adds log(1 - sum of the candidates' probabilities) per row
-    logprob_token_ids : candidates beside each generated token, in place of the likeliest
-    score_temperature : divides the logits of scored rows before the softmax
-    skip_reading_prefix_cache : computes everything anew; the numbers are the same
-    """
-
-    n: int = 1
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    seed: Optional[int] = None
-    stop: Union[str, Sequence[str], None] = None
-    stop_token_ids: Optional[Sequence[int]] = None
-    ignore_eos: bool = False
-    max_tokens: Optional[int] = 16
-    min_tokens: int = 0
-    logprobs: Optional[int] = None
-    prompt_logprobs: Optional[int] = None
-    prompt_logprob_token_ids: Optional[Candidates] = None
-    prompt_logprob_start: Optional[int] = None
-    prompt_logprob_tail: bool = False
-    logprob_token_ids: Optional[Sequence[int]] = None
-    flat_logprobs: bool = False
-    detokenize: bool = True
-    skip_special_tokens: bool = True
-    spaces_between_special_tokens: bool = True
-    include_stop_str_in_output: bool = False
-    logit_bias: Optional[Mapping[int, float]] = None
-    allowed_token_ids: Optional[Sequence[int]] = None
-    bad_words: Optional[Sequence[str]] = None
-    skip_reading_prefix_cache: Optional[bool] = None
-    score_temperature: Optional[float] = None
-    extra_args: Optional[Mapping[str, object]] = None
-    structured_outputs: Optional[object] = None
-    thinking_token_budget: Optional[int] = None
-
-    def __post_init__(self) -> None:
-        _count("n", self.n, 1, "1 or more")
-        _number("presence_penalty", self.presence_penalty, -2, 2, "a number from -2 to 2")
-        _number("frequency_penalty", self.frequency_penalty, -2, 2, "a number from -2 to 2")
-        _number("repetition_penalty", self.repetition_penalty, 1e-38, 1e38, "a number above 0")
-        _number("temperature", self.temperature, 0, 2, "a number from 0 to 2")
-        _number("top_p", self.top_p, 1e-38, 1, "a number above 0, at most 1")
-        _count("top_k", self.top_k, -1, "-1, 0 (all) or more")
-        _number("min_p", self.min_p, 0, 1, "a number from 0 to 1")
-        _count("max_tokens", self.max_tokens, 0, "0 or more, or None")
-        _count("min_tokens", self.min_tokens, 0, "0 or more")
-        _count("logprobs", self.logprobs, -1, "-1 (all), 0 or more, or None")
-        _count("prompt_logprobs", self.prompt_logprobs, -1, "-1 (all), 0 or more, or None")
-        _count("prompt_logprob_start", self.prompt_logprob_start, 0, "0 or more, or None")
-        if self.score_temperature is not None:
-            _number("score_temperature", self.score_temperature, 1e-38, 1e38, "a number above 0")
-        scored = self.prompt_logprobs is not None or self.prompt_logprob_token_ids is not None
-        if self.prompt_logprob_start is not None and not scored:
-            raise ValueError(
-                "prompt_logprob_start needs prompt_logprobs or prompt_logprob_token_ids"
-            )
-        if self.prompt_logprob_tail and self.prompt_logprob_token_ids is None:
-            raise ValueError("prompt_logprob_tail needs prompt_logprob_token_ids")
-        for name in ("extra_args", "structured_outputs", "thinking_token_budget"):
-            if getattr(self, name):
-                raise NotImplementedError(
-                    f"{name} is not served: it would change what is generated"
-                )
-
-    @property
-    def stops(self) -> list[str]:
-        """`stop` as a list."""
-        return [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
-
-    def clone(self) -> SamplingParams:
-        """A copy."""
-        import copy
-
-        return copy.copy(self)
-
-
-@dataclass
-class CompletionOutput:
-    """One choice; see vLLM. `logprobs[i]` has the generated token first."""
-
-    index: int
-    text: str
-    token_ids: list[int]
-    cumulative_logprob: Optional[float]
-    logprobs: Optional[list[LogprobDict]]
-    finish_reason: Optional[str] = None
-    stop_reason: Union[int, str, None] = None
-
-    def finished(self) -> bool:
-        """Whether it has ended."""
-        return self.finish_reason is not None
-
-
-@dataclass
-class RequestOutput:
-    """The answer to one prompt.
-
-    Attributes
-    ----------
-    prompt_logprobs : list as long as the prompt; None first and before `prompt_logprob_start`,
-        else a dict by token id, the true token first, then by rank
-    prompt_token_id_logprobs : float32 [rows, K], a view of C's memory
-    prompt_token_id_tail : float32 [rows], log of the mass beside the candidates
-    num_cached_tokens : tokens that did not go through the model for it
-    """
-
-    request_id: str
-    prompt: Optional[str]
-    prompt_token_ids: list[int]
-    prompt_logprobs: Optional[list[Optional[LogprobDict]]]
-    outputs: list[CompletionOutput]
-    finished: bool = True
-    prompt_token_id_logprobs: Optional[NDArray[np.float32]] = None
-    prompt_token_id_tail: Optional[NDArray[np.float32]] = None
-    num_cached_tokens: Optional[int] = None
-    metrics: Optional[object] = None
-    lora_request: Optional[object] = None
-    kv_transfer_params: Optional[dict[str, object]] = field(default=None)
-
-
-# Engine arguments of vLLM: what they mean here. "harmless": a word, once; a set of values: those
-# alone, since any other would change a number or what is promised.
-_HARMLESS = frozenset(
-    "gpu_memory_utilization enforce_eager disable_log_stats tensor_parallel_size max_num_seqs "
-    "max_num_batched_tokens block_size swap_space enable_prefix_caching enable_chunked_prefill "
-    "trust_remote_code download_dir load_format tokenizer_mode disable_custom_all_reduce "
-    "max_seq_len_to_capture distributed_executor_backend compilation_config revision "
-    "tokenizer_revision attention_backend cpu_offload_gb logits_processor_pattern "
-    "async_scheduling max_logprobs seed hf_token skip_tokenizer_init".split()
+from ._outputs import (
+    CompletionOutput,
+    FlatLogprobs,
+    Logprob,
+    RequestOutput,
+    Source,
+    Words,
+    completion_of,
+    nothing_followed,
 )
-_REFUSED: dict[str, tuple[object, ...]] = {
-    "quantization": (None, "gguf"),
-    "kv_cache_dtype": (None, "auto", "float32"),
-    "rope_scaling": (None,),
-    "rope_theta": (None,),
-    "hf_overrides": (None,),
-    "enable_lora": (None, False),
-    "speculative_config": (None,),
-    "tokenizer": (None,),
-    "pipeline_parallel_size": (None, 1),
-    "runner": (None, "auto", "generate"),
-    "task": (None, "auto", "generate"),
+from ._plan import Plan, Rules
+from ._processed import processed
+from ._prompts import (
+    Dialogue,
+    PromptType,
+    TextPrompt,
+    TokenIds,
+    TokensPrompt,
+    dialogues_of,
+    plain_contents,
+    prompts_of,
+    sequence_of,
+)
+from ._requests import MODES, TO_THE_END, Batch
+from ._results import Score
+from ._sampling import RequestOutputKind, SamplingParams, refuse, wrong
+from ._tokenizer import Tokenizer
+
+__all__ = [
+    "LLM",
+    "CompletionOutput",
+    "FlatLogprobs",
+    "Logprob",
+    "RequestOutput",
+    "RequestOutputKind",
+    "SamplingParams",
+    "TextPrompt",
+    "Tokenizer",
+    "TokensPrompt",
+]
+
+Params = Union[SamplingParams, Sequence[SamplingParams], None]
+
+_SPREAD = 0x9E3779B97F4A7C15  # makes seeds of all 64 bits from small numbers
+
+# Fields of np_request and np_sampling by vLLM's names.
+_FIELDS = {
+    "candidate_ids": "prompt_logprob_token_ids",
+    "start": "prompt_logprob_start",
+    "top": "prompt_logprobs",
+    "sampling.top": "logprobs",
+    "sampling.candidate_ids": "logprob_token_ids",
 }
-_DTYPES = {
-    "auto": None,
-    "float32": None,
-    "float": None,
-    "bfloat16": "bf16",
-}
+_OF_PROMPT = {"token_ids": "prompt_token_ids", "text": "prompt", "cache_salt": "cache_salt"}
 
 
-def _profile(dtype: object) -> Optional[str]:
-    name = str(dtype).removeprefix("torch.")
-    if name not in _DTYPES:
-        raise ValueError(f'dtype: "auto", "float32" or "bfloat16" is expected, not {dtype!r}')
-    if name == "auto":
-        warnings.warn('dtype "auto" is float32 here, whatever the file holds', stacklevel=3)
-    return _DTYPES[name]
+def _refused(name: str, advice: str) -> Callable[..., NoReturn]:
+    """A method of vLLM's that is not served."""
+
+    def method(self: LLM, *_arguments: object, **_options: object) -> NoReturn:
+        raise bridge.NepitError("EUNSUPPORTED", advice, f"LLM.{name}")
+
+    method.__name__, method.__doc__ = name, f"Not served: {advice}."
+    return method
 
 
 class LLM:
     """A model for offline scoring and generation, with vLLM's arguments.
 
+    Any thread may use it. It is closed by `with`, by close(), or when nobody needs it.
+
     Parameters
     ----------
-    model : a .gguf file or a folder with config.json and *.safetensors
-    dtype : "float32" (default), "bfloat16" (profile bf16), or torch's
-    max_model_len : longest sequence, tokens; None: the model's own
+    model : a .gguf file, or a folder with config.json and *.safetensors
+    tokenizer : None or the model itself; another one is refused
+    dtype : "float32" (default), "bfloat16" (profile bf16), or torch's; "auto" is float32, with a
+        warning; float16 is refused
+    seed : requests that name no seed draw with one made of this and of their number, so that a
+        program gives the same texts each time; None: with a random one
+    max_model_len : longest sequence in tokens; None, -1, "auto": the model's own
+    max_logprobs : so many tokens of one place at most may be asked for; -1 (default): any number
     logprobs_mode : "raw_logprobs", "raw_logits", "processed_logprobs" or "processed_logits"
+    enable_prefix_caching : False keeps nothing; no number depends on it
+    chat_template : Jinja, or a file of it, in place of the model's
+    generation_config : "auto" reads the model folder's generation_config.json: its sampling values
+        are used where `generate` is given no SamplingParams, its eos_token_id ends texts; "vllm"
+        takes the ids alone; else the folder of another one
+    override_generation_config : values that come before the file's
     profile, threads, max_memory, cache_memory, cpu : as in `nepit.open`
+    **others : vLLM's other engine arguments. Those that say how its hardware is used are taken with
+        one warning; those that would change a number are refused
+
+    Raises
+    ------
+    NepitError
+        EUNSUPPORTED and EINPUT name the argument; the rest as `nepit.open`.
+    TypeError
+        An argument that vLLM does not have either; the nearest is named.
     """
 
     def __init__(
         self,
         model: Union[str, os.PathLike[str]],
         *,
+        tokenizer: Optional[str] = None,
         dtype: object = "float32",
-        max_model_len: Optional[int] = None,
+        seed: Optional[int] = 0,
+        max_model_len: Union[int, str, None] = None,
+        max_logprobs: int = -1,
         logprobs_mode: str = "raw_logprobs",
+        enable_prefix_caching: Optional[bool] = None,
+        chat_template: Union[str, Path, None] = None,
+        generation_config: str = "auto",
+        override_generation_config: Optional[Mapping[str, object]] = None,
         profile: Optional[str] = None,
         threads: int = 0,
         max_memory: int = 0,
@@ -276,27 +143,40 @@ class LLM:
         cpu: Optional[str] = None,
         **others: object,
     ) -> None:
-        for name, value in others.items():
-            if name in _REFUSED and value not in _REFUSED[name]:
-                raise NotImplementedError(f"{name}={value!r} is not served: it changes numbers")
-            if name not in _REFUSED and name not in _HARMLESS:
-                raise TypeError(f"unknown argument {name!r}")
-            if name in _HARMLESS:
-                warnings.warn(f"{name} has no meaning here", stacklevel=2)
+        path = os.fspath(model)
+        engine_args.check(others, stacklevel=2)
+        engine_args.check_tokenizer(tokenizer, path)
+        mode = getattr(logprobs_mode, "value", logprobs_mode)
+        if mode not in MODES:
+            wrong("logprobs_mode", mode, f"must be one of {', '.join(MODES)}")
+        if max_logprobs < -1:
+            wrong("max_logprobs", max_logprobs, "must be -1 (no limit) or more")
+        config = engine_args.generation_config_of(generation_config, path)
+        self._defaults = engine_args.default_params(
+            config, generation_config, override_generation_config or {}
+        )
+        self._template = engine_args.template_of(chat_template)
+        self._seed = seed
         self.model = Model(
-            model,
-            profile=profile or _profile(dtype),
+            path,
+            profile=engine_args.profile_of(dtype, profile, stacklevel=2),
             threads=threads,
-            context=max_model_len or 0,
+            context=engine_args.context_of(max_model_len),
             max_memory=max_memory,
-            cache_memory=cache_memory,
+            cache_memory=engine_args.cache_of(enable_prefix_caching, cache_memory),
             cpu=cpu,
         )
-        self.logprobs_mode = logprobs_mode
-        self._n_requests = 0
+        info = self.model.info
+        self.logprobs_mode = mode
+        self._rules = Rules(
+            mode, max_logprobs, engine_args.end_ids(config, info.eos_id), self._encode
+        )
+        self._words = Words(self.model.token_bytes if info.has_tokenizer else None)
+        self._no_words = Words(None)
+        self._lock, self._n_requests = threading.Lock(), 0
 
     def close(self) -> None:
-        """Ends the model."""
+        """Ends the model. What it gave stays valid."""
         self.model.close()
 
     def __enter__(self) -> LLM:
@@ -305,275 +185,331 @@ class LLM:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"LLM(model={self.model.info.path!r})"
+
+    # ---- scoring and generation ------------------------------------------------------------------
+
     def generate(
         self,
-        prompts: object,
-        sampling_params: Union[SamplingParams, Sequence[SamplingParams], None] = None,
+        prompts: Union[PromptType, Sequence[PromptType]],
+        sampling_params: Params = None,
         *,
-        use_tqdm: bool = False,
-        priority: Optional[Sequence[int]] = None,
+        use_tqdm: Union[bool, Callable[..., object]] = True,
         lora_request: None = None,
+        priority: Union[int, Sequence[int], None] = None,
+        tokenization_kwargs: Optional[Mapping[str, object]] = None,
+        mm_processor_kwargs: None = None,
     ) -> list[RequestOutput]:
-        """Scores and continues prompts.
+        """Scores and continues prompts; all of them run together.
 
         Parameters
         ----------
-        prompts : a text, TextPrompt, TokensPrompt, list of ids, or a list of these
-        sampling_params : one for all, or one per prompt; default SamplingParams()
+        prompts : a text, TextPrompt, TokensPrompt or list of ids (or an array), or a list of these
+        sampling_params : one for all, or one per prompt; None: `get_default_sampling_params()`
+        use_tqdm : a bar, where tqdm is installed; or what makes one
+        priority : lower numbers go first; one for all, or one per prompt
+        tokenization_kwargs : {"add_special_tokens": bool}, for texts
 
         Returns
         -------
-        list of RequestOutput, in the order of the prompts. A prompt that is refused raises, with
-        the place in `where`, before anything runs.
+        list of RequestOutput, in the order of the prompts.
+
+        Raises
+        ------
+        NepitError
+            A prompt that is refused, with its place ("prompts[3].prompt_token_ids[7]"), before
+            anything runs.
         """
-        many = _prompts(prompts)
-        if sampling_params is None:
-            sampling_params = SamplingParams()
-        params = (
-            [sampling_params] * len(many)
-            if isinstance(sampling_params, SamplingParams)
-            else list(sampling_params)
-        )
-        if len(params) != len(many):
-            raise ValueError(f"{len(params)} sampling_params for {len(many)} prompts")
+        if lora_request is not None:
+            refuse("lora_request", lora_request, "adapters are not served: merge the weights")
+        if mm_processor_kwargs:
+            refuse("mm_processor_kwargs", mm_processor_kwargs, "only text is read")
+        add_special = _add_special(tokenization_kwargs)
+        many = prompts_of(prompts)
+        plans = self._plans(sampling_params, len(many))
         if not many:
             return []
-        batch, drawings = Batch(len(many)), []
-        for i, (prompt, param) in enumerate(zip(many, params)):
-            drawings.append(self._fill(batch, i, prompt, param))
-            if priority is not None:
-                batch.requests[i].priority = priority[i]
-        with bar(use_tqdm, "Processed prompts", "prompts") as tell:
-            answers = self.model._run(batch)
-            tell(len(many), len(many))
-        first, self._n_requests = self._n_requests, self._n_requests + len(many)
+        with self._lock:
+            first, self._n_requests = self._n_requests, self._n_requests + len(many)
+        batch, texts = Batch(len(many)), []
+        for i, (prompt, plan) in enumerate(zip(many, plans)):
+            plan.fill(batch, i, self._seed_of(first + i))
+            texts.append(_place(batch, i, prompt, add_special))
+        for i, number in enumerate(_each(priority, len(many), "priority")):
+            batch.requests[i].priority = number
+        try:
+            with processed(use_tqdm, len(many), self.model):
+                answers = self.model._run(batch)
+        except bridge.NepitError as error:
+            raise _renamed(error, isinstance(sampling_params, Sequence)) from None
         return [
-            self._output(answers, i, str(first + i), many[i], params[i], drawings[i])
-            for i in range(len(many))
+            self._output(answers, i, str(first + i), texts[i], plans[i]) for i in range(len(many))
         ]
 
     def chat(
         self,
-        messages: object,
-        sampling_params: Union[SamplingParams, Sequence[SamplingParams], None] = None,
-        *,
+        messages: Union[Dialogue, Sequence[Dialogue]],
+        sampling_params: Params = None,
+        use_tqdm: Union[bool, Callable[..., object]] = True,
+        lora_request: None = None,
+        priority: Union[int, Sequence[int], None] = None,
         chat_template: Optional[str] = None,
+        chat_template_content_format: str = "auto",
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
-        tools: Optional[Sequence[object]] = None,
+        tools: Optional[Sequence[Mapping[str, object]]] = None,
         chat_template_kwargs: Optional[Mapping[str, object]] = None,
-        use_tqdm: bool = False,
+        tokenization_kwargs: Optional[Mapping[str, object]] = None,
+        mm_processor_kwargs: None = None,
     ) -> list[RequestOutput]:
-        """`generate` on dialogues, by the model's chat template."""
-        dialogues = cast(Sequence[object], messages)
-        if dialogues and isinstance(dialogues[0], Mapping):
-            dialogues = [dialogues]
-        prompts = [
-            self.model.chat(
-                cast(Sequence[Mapping[str, object]], dialogue),
+        """`generate` on dialogues, by the model's chat template.
+
+        Parameters
+        ----------
+        messages : a list of {"role", "content"}, or a list of such lists
+        chat_template : Jinja in place of the model's
+        chat_template_content_format : "openai" gives the template the parts of a content, else it
+            gets their texts, joined by line ends
+        add_generation_prompt, continue_final_message : as in transformers; not both
+        tools, chat_template_kwargs : what else the template asks for
+
+        Other parameters, results and errors as in `generate`. What stands in contents is plain
+        text: "<|im_end|>" there ends nothing.
+        """
+        if add_generation_prompt and continue_final_message:
+            wrong(
+                "continue_final_message",
+                True,
+                "needs add_generation_prompt=False: the last message is continued, or a new one "
+                "begins",
+            )
+        if _add_special(tokenization_kwargs):
+            refuse("tokenization_kwargs", tokenization_kwargs, "the template says where BOS stands")
+        variables = dict(chat_template_kwargs or {})
+        if tools:
+            variables["tools"] = list(tools)
+        prompts: list[PromptType] = []
+        for i, dialogue in enumerate(dialogues_of(messages)):
+            told = self.model.chat(
+                plain_contents(dialogue, chat_template_content_format, f"messages[{i}]"),
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
-                chat_template=chat_template,
-                **({"tools": tools} if tools else {}),
-                **dict(chat_template_kwargs or {}),
-            ).token_ids
-            for dialogue in dialogues
-        ]
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+                chat_template=self._template if chat_template is None else chat_template,
+                **variables,
+            )
+            text = b"".join(told.texts).decode(errors="replace")
+            prompts.append(TokensPrompt(prompt_token_ids=told.token_ids, prompt=text))
+        return self.generate(
+            prompts,
+            sampling_params,
+            use_tqdm=use_tqdm,
+            lora_request=lora_request,
+            priority=priority,
+            mm_processor_kwargs=mm_processor_kwargs,
+        )
+
+    def score_prompts(
+        self,
+        prompts: Union[PromptType, Sequence[PromptType]],
+        *,
+        start: int = 0,
+        top: int = 0,
+        score_temperature: Optional[float] = None,
+        logprobs_mode: str = "raw_logprobs",
+    ) -> list[Score]:
+        """The log-probability of every token, as arrays: `Model.score` on vLLM's prompts.
+
+        Parameters
+        ----------
+        start : first row; row r scores token r+1
+        top : so many likeliest tokens of each row
+        score_temperature : divides the logits before the softmax
+        """
+        many = [sequence_of(p, f"prompts[{i}]")[0] for i, p in enumerate(prompts_of(prompts))]
+        found = self.model.score(
+            many,
+            start=start,
+            top=top,
+            score_temperature=score_temperature,
+            logprobs_mode=logprobs_mode,
+        )
+        return cast("list[Score]", found)
+
+    def score_labels(
+        self,
+        query: Union[str, TokenIds],
+        items: Sequence[Union[str, TokenIds]],
+        label_token_ids: TokenIds,
+        *,
+        apply_softmax: bool = True,
+        item_first: bool = False,
+        add_special_tokens: bool = True,
+    ) -> list[float]:
+        """Of each item the probability that the first label follows: vLLM's generative scoring.
+
+        Parameters
+        ----------
+        query, items : texts or ids; each item stands behind the query, or (item_first) before it
+        label_token_ids : ids that could follow
+        apply_softmax : among the labels alone; False: among the whole vocabulary
+        add_special_tokens : BOS and EOS of the query, as the tokenizer adds them
+        """
+        if len(items) == 0 or len(label_token_ids) == 0:
+            wrong("items" if len(items) == 0 else "label_token_ids", [], "must not be empty")
+        head = self.model._as_ids(query, add_special_tokens).tolist()
+        batch = Batch(len(items))
+        for i, item in enumerate(items):
+            tail = self.model._as_ids(item, False).tolist()
+            batch.prompt(i, tail + head if item_first else head + tail, name=f"items[{i}]")
+            batch.candidates(i, cast("Sequence[int]", label_token_ids), "label_token_ids")
+            batch.requests[i].start, batch.requests[i].next = TO_THE_END // 2, 1
+        answers = self.model._run(batch)
+        found = []
+        for i in range(len(items)):
+            result = answers.results[i]
+            values = arrays.floats(answers, result.scores, (result.n_candidates,)).tolist()
+            highest = max(values) if apply_softmax else 0.0
+            weights = [math.exp(value - highest) for value in values]
+            found.append(weights[0] / (math.fsum(weights) if apply_softmax else 1.0))
+        return found
+
+    # ---- what else vLLM's class has --------------------------------------------------------------
+
+    def get_tokenizer(self) -> Tokenizer:
+        """The model's tokenizer, with the names of transformers' interface."""
+        return Tokenizer(self.model)
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """What `generate` uses where it is given none: vLLM's defaults, and the values of
+        generation_config.json and `override_generation_config`."""
+        return SamplingParams.from_optional(**self._defaults)  # type: ignore[arg-type]
+
+    def get_world_size(self, include_dp: bool = True) -> int:
+        """1: the model lies in this process."""
+        return 1
+
+    def reset_prefix_cache(
+        self, reset_running_requests: bool = False, reset_connector: bool = False
+    ) -> bool:
+        """Forgets the prefix cache; what runs goes on. True."""
+        self.model.clear_cache()
+        return True
+
+    def sleep(self, level: int = 1, mode: str = "abort") -> None:
+        """Level 0 does nothing, level 1 forgets the prefix cache; the weights stay. The model may
+        be used meanwhile. Level 2 would drop the weights and is refused: close the LLM."""
+        if level not in (0, 1):
+            refuse("level", level, "weights stay while a model is open: close it and open it again")
+        if level == 1:
+            self.model.clear_cache()
+
+    def wake_up(self, tags: Optional[Sequence[str]] = None) -> bool:
+        """Nothing sleeps. True."""
+        return True
+
+    encode = _refused("encode", "hidden states are not told; score_prompts gives log-probabilities")
+    embed = _refused("embed", "there are no embeddings; score_prompts gives log-probabilities")
+    classify = _refused(
+        "classify", "there are no classifiers; score_labels gives the probability of label tokens"
+    )
+    reward = _refused("reward", "there are no reward models; score_prompts gives log-probabilities")
+    score = _refused(
+        "score",
+        "this is vLLM's reranker; score_prompts gives log-probabilities, score_labels the "
+        "probability of label tokens, generate with prompt_logprobs vLLM's form of them",
+    )
+    beam_search = _refused(
+        "beam_search", "beams are not kept; generate draws up to 128 choices (n)"
+    )
+    collective_rpc = _refused("collective_rpc", "there are no workers to call")
+    apply_model = _refused("apply_model", "the model is no torch module")
 
     # ---- inside ----------------------------------------------------------------------------------
 
-    def _fill(self, batch: Batch, i: int, prompt: object, params: SamplingParams) -> Drawing:
-        request = batch.requests[i]
-        ids, salt = _sequence(prompt)
-        batch.prompt(i, ids, name=f"prompts[{i}]")
-        if salt is not None:
-            raw = salt.encode()
-            batch.keeps.append(raw)
-            request.cache_salt = raw
-        request.skip_reading_prefix_cache = bool(params.skip_reading_prefix_cache)
-        batch.temperature(i, params.score_temperature, self.logprobs_mode)
-        request.start = params.prompt_logprob_start or 0
-        if params.prompt_logprobs is not None:
-            request.want, request.top = LOGPROB | RANK, params.prompt_logprobs
-        if params.prompt_logprob_token_ids is not None:
-            batch.candidates(i, params.prompt_logprob_token_ids, "prompt_logprob_token_ids")
-        if params.prompt_logprob_tail:
-            request.want |= TAIL
-        top = params.logprobs
-        if params.logprob_token_ids is not None and top is None:
-            top = 0
-        drawing = Drawing(
-            max_tokens=params.max_tokens,
-            temperature=params.temperature,
-            top_k=params.top_k,
-            top_p=params.top_p,
-            min_p=params.min_p,
-            presence_penalty=params.presence_penalty,
-            frequency_penalty=params.frequency_penalty,
-            repetition_penalty=params.repetition_penalty,
-            seed=params.seed,
-            logit_bias=params.logit_bias or {},
-            allowed_token_ids=params.allowed_token_ids,
-            bad_words=self._words(params.bad_words or ()),
-            stop=params.stops,
-            stop_token_ids=list(params.stop_token_ids or ()),
-            include_stop=params.include_stop_str_in_output,
-            min_tokens=params.min_tokens,
-            ignore_eos=params.ignore_eos,
-            skip_special_tokens=params.skip_special_tokens,
-            n=params.n,
-            processed=self.logprobs_mode.startswith("processed"),
-            top=top,
-            candidates=params.logprob_token_ids,
-        )
-        if params.max_tokens != 0:
-            batch.drawing(i, drawing)
-        return drawing
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self.model.tokenize(text, add_special=False).token_ids.tolist()
+        return ids
 
-    def _words(self, words: Sequence[str]) -> list[list[int]]:
-        """As vLLM takes them: at the beginning of a text and, where that is another token, behind
-        a space."""
-        found = []
-        for word in words:
-            bare, spaced = (
-                self.model.tokenize(space + word.lstrip(), add_special=False).token_ids.tolist()
-                for space in ("", " ")
-            )
-            found.append(bare)
-            if len(bare) == len(spaced) and bare[0] != spaced[0]:
-                found.append(spaced)
-        return found
-
-    def _decoded(self, token_id: int) -> Optional[str]:
-        if not self.model.info.has_tokenizer:
+    def _seed_of(self, number: int) -> Optional[int]:
+        """What request `number` draws with, where it names no seed."""
+        if self._seed is None:
             return None
-        return self.model.token_bytes(token_id).decode(errors="replace")
+        return ((self._seed * _SPREAD) ^ (number + 1)) * _SPREAD % 2**64
 
-    def _row(
-        self,
-        token: int,
-        logprob: float,
-        rank: int,
-        ids: Sequence[int],
-        values: Sequence[float],
-        ranked: bool = True,
-    ) -> LogprobDict:
-        """The true token first, then the others by rank."""
-        row = {token: Logprob(logprob, rank, self._decoded(token))}
-        for k, (other, value) in enumerate(zip(ids, values), start=1):
-            if other not in row and other >= 0:
-                row[other] = Logprob(value, k if ranked else None, self._decoded(other))
-        return row
-
-    def _prompt_logprobs(self, result: bridge.Result) -> list[Optional[LogprobDict]]:
-        rows: list[Optional[LogprobDict]] = [None] * min(result.start + 1, result.n_tokens)
-        top = result.n_top
-        for j in range(result.n_scored):
-            rows.append(
-                self._row(
-                    result.token_ids[result.start + j + 1],
-                    result.logprobs[j],
-                    result.ranks[j],
-                    result.top_ids[j * top : (j + 1) * top] if top else (),
-                    result.top_logprobs[j * top : (j + 1) * top] if top else (),
-                )
-            )
-        return rows
-
-    def _choice(self, k: int, raw: bridge.Generated, drawing: Drawing) -> CompletionOutput:
-        ids = raw.token_ids[: raw.n_tokens]
-        logprobs, total = None, None
-        if raw.logprobs:
-            chosen = raw.n_candidates > 0
-            width = raw.n_candidates if chosen else raw.n_top
-            beside, values = (
-                (raw.candidate_ids, raw.scores) if chosen else (raw.top_ids, raw.top_logprobs)
-            )
-            logprobs = []
-            for t in range(raw.n_tokens):
-                span = slice(t * width, (t + 1) * width)
-                others = beside[:width] if chosen else beside[span] if width else ()
-                logprobs.append(
-                    self._row(
-                        ids[t],
-                        raw.logprobs[t],
-                        raw.ranks[t],
-                        others,
-                        values[span] if width else (),
-                        ranked=not chosen,
-                    )
-                )
-            total = math.fsum(raw.logprobs[: raw.n_tokens])
-        text = text_bytes(raw)
-        return CompletionOutput(
-            index=k,
-            text=text.decode(errors="replace"),
-            token_ids=ids,
-            cumulative_logprob=total,
-            logprobs=logprobs,
-            finish_reason=FINISHES[raw.finish],
-            stop_reason=stop_reason(raw, drawing),
-        )
+    def _plans(self, given: Params, n: int) -> list[Plan]:
+        if given is None:
+            given = self.get_default_sampling_params()
+        if not isinstance(given, Sequence):
+            return [Plan(given, self._rules, "sampling_params")] * n
+        if len(given) != n:
+            wrong("sampling_params", len(given), f"must be one for all, or {n}, as many as prompts")
+        known: dict[int, Plan] = {}
+        for i, params in enumerate(given):
+            if id(params) not in known:
+                known[id(params)] = Plan(params, self._rules, f"sampling_params[{i}]")
+        return [known[id(params)] for params in given]
 
     def _output(
-        self,
-        answers: bridge.Answers,
-        i: int,
-        request_id: str,
-        prompt: object,
-        params: SamplingParams,
-        drawing: Drawing,
+        self, answers: bridge.Answers, i: int, request_id: str, text: Optional[str], plan: Plan
     ) -> RequestOutput:
-        result = answers.results[i]
-        scores = tail = None
-        if params.prompt_logprob_token_ids is not None:
-            scores = arrays.floats(answers, result.scores, (result.n_rows, result.n_candidates))
-        if params.prompt_logprob_tail:
-            tail = arrays.floats(answers, result.tail, (result.n_rows,))
-        choices = [self._choice(k, result.choices[k], drawing) for k in range(result.n_choices)]
-        if params.max_tokens == 0:
-            choices = [CompletionOutput(k, "", [], None, None, "length") for k in range(params.n)]
-        needed = max(result.n_tokens - 1, 0) + sum(len(made.token_ids) for made in choices)
-        text = prompt if isinstance(prompt, str) else None
-        if isinstance(prompt, Mapping):
-            text = cast(Optional[str], prompt.get("prompt"))
-        return RequestOutput(
-            request_id=request_id,
-            prompt=text,
-            prompt_token_ids=arrays.ints(answers, result.token_ids, (result.n_tokens,)).tolist(),
-            prompt_logprobs=(
-                self._prompt_logprobs(result) if params.prompt_logprobs is not None else None
-            ),
-            outputs=choices,
-            prompt_token_id_logprobs=scores,
-            prompt_token_id_tail=tail,
-            num_cached_tokens=max(needed - result.n_computed, 0),
-        )
+        asked = plan.asked
+        words = self._words if asked.text else self._no_words
+        source = Source(answers, i, words, asked)
+        if plan.params.max_tokens == 0:
+            made = [nothing_followed(k, asked) for k in range(plan.params.n)]
+        else:
+            result = source.result
+            made = [
+                completion_of(k, result.choices[k], plan.drawing, words, asked)
+                for k in range(result.n_choices)
+            ]
+        return RequestOutput._of(request_id, text, made, source)
 
 
-def _prompts(prompts: object) -> list[object]:
-    """Any form of prompts as a list of single ones."""
-    if isinstance(prompts, (str, Mapping)):
-        return [prompts]
-    if isinstance(prompts, np.ndarray) and prompts.ndim == 1:
-        return [prompts]
-    many = list(cast(Iterable[object], prompts))
-    if many and isinstance(many[0], (int, np.integer)):
-        return [many]
-    return many
+def _place(batch: Batch, i: int, prompt: object, add_special: Optional[bool]) -> Optional[str]:
+    """The sequence of request i; gives the text that its output tells."""
+    sequence, text, salt = sequence_of(prompt, f"prompts[{i}]")
+    batch.prompt(i, sequence, add_special, name=f"prompts[{i}]")
+    if salt is not None:
+        raw = salt.encode()
+        batch.keeps.append(raw)
+        batch.requests[i].cache_salt = raw
+    return text
 
 
-def _sequence(prompt: object) -> tuple[Prompt, Optional[str]]:
-    """What is scored, and the cache salt."""
-    if not isinstance(prompt, Mapping):
-        return cast(Prompt, prompt), None
-    unknown = set(prompt) - {"prompt", "prompt_token_ids", "cache_salt"}
-    if unknown:
-        raise TypeError(f"unknown key of a prompt: {sorted(map(str, unknown))[0]!r}")
-    salt = cast(Optional[str], prompt.get("cache_salt"))
-    if prompt.get("prompt_token_ids") is not None:
-        return cast(Prompt, prompt["prompt_token_ids"]), salt
-    if prompt.get("prompt") is None:
-        raise TypeError("a prompt needs prompt_token_ids or prompt")
-    return cast(Prompt, prompt["prompt"]), salt
+def _each(given: Union[int, Sequence[int], None], n: int, name: str) -> Sequence[int]:
+    if given is None:
+        return ()
+    if isinstance(given, int):
+        return [given] * n
+    if len(given) != n:
+        wrong(name, len(given), f"must be one for all, or {n}, as many as prompts")
+    return given
+
+
+def _add_special(given: Optional[Mapping[str, object]]) -> Optional[bool]:
+    """Of vLLM's tokenization_kwargs the only one that is served."""
+    known = dict(given or {})
+    value = known.pop("add_special_tokens", None)
+    for name, other in known.items():
+        if other is not None:
+            refuse(f"tokenization_kwargs.{name}", other, "only add_special_tokens is served")
+    return None if value is None else bool(value)
+
+
+def _renamed(error: bridge.NepitError, each: bool) -> bridge.NepitError:
+    """An error of C with the place that the caller knows."""
+    found = re.fullmatch(r"(?:requests\[(\d+)\]\.?)?([a-z_.]*)(.*)", error.where, re.DOTALL)
+    if not found:
+        return error
+    number, name, rest = found.groups()
+    i = int(number or 0)
+    if name in _OF_PROMPT:
+        where = f"prompts[{i}].{_OF_PROMPT[name]}"
+    elif name:
+        head = f"sampling_params[{i}]" if each else "sampling_params"
+        where = f"{head}.{_FIELDS.get(name, name.removeprefix('sampling.'))}"
+    else:
+        where = f"prompts[{i}]"
+    return bridge.NepitError(error.code, error.message, where + rest, error.given, error.offset)
