@@ -1,10 +1,14 @@
 """Answers that are kept, so that a run that was killed goes on where it was.
 
-A folder holds `checkpoint.json`, which says what the answers belong to, and `parts/*.parquet`, one
-for each batch, with the 16-byte key of each row beside its answer. A key is a hash of what the row
-asks (its text or ids) and of nothing else, so a row is found again however the data set is split,
-ordered or filtered the next time. Parts are written under another name and renamed when they are
-whole; their pages carry checksums, and a part that does not read is as good as none.
+A folder holds `checkpoint.json`, which says what the answers belong to, and two files for each
+batch: `parts/NAME.parquet` with its answers, then `parts/NAME.keys` with the 16-byte key of each of
+its rows. A key is a hash of what the row asks (its text or ids) and of nothing else, so a row is
+found again however the data set is split, ordered or filtered the next time. Files are written
+under another name and renamed when they are whole.
+
+    NAME.keys    key of each row | digest of NAME.parquet | digest of all that stands before
+
+What does not agree with its digest is as good as not there: its rows are computed again.
 """
 
 from __future__ import annotations
@@ -34,7 +38,11 @@ PARTS = "parts"
 READERS = 8  # parts that are read at the same time for the index
 OPEN_PARTS = 8  # that a worker keeps in memory
 STALE_S = 3600  # an unfinished file this old has nobody who writes it
-DAMAGED = (pa.ArrowInvalid, OSError)  # what reading a part may raise
+ANSWERS, KEYS = ".parquet", ".keys"
+
+
+class _Damaged(Exception):
+    """A file is gone, or is not what was written."""
 
 
 def digest(*pieces: bytes) -> bytes:
@@ -53,7 +61,7 @@ class Index:
     keys: NDArray[np.bytes_]
     part: NDArray[np.int32]
     row: NDArray[np.int32]
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the parts
 
     def find(self, keys: Sequence[bytes]) -> NDArray[np.int64]:
         """The place of each key here, -1 where there is none."""
@@ -82,9 +90,9 @@ class Checkpoint:
     Attributes
     ----------
     n_rows : rows with an answer
-    n_parts : files that hold them
-    n_damaged : files that cannot be read; their rows are computed again
-    n_bytes : of the files
+    n_parts : batches that hold them
+    n_damaged : batches whose keys cannot be read; their rows are computed again
+    n_bytes : of all files
     about : what the answers belong to: model, options, arithmetic
     """
 
@@ -139,46 +147,44 @@ class Store:
         """Reads the keys of all parts, and clears what a killed run left half written."""
         files = self._files()
         self._clear(files)
-        whole = [info for info in files if info.path.endswith(".parquet")]
+        names = [info.base_name[: -len(KEYS)] for info in files if info.path.endswith(KEYS)]
         with ThreadPoolExecutor(READERS) as pool:
-            keys = list(pool.map(self._keys_of, [info.base_name for info in whole]))
-        parts = {info.base_name: found for info, found in zip(whole, keys) if found is not None}
+            keys = list(pool.map(self._keys_or_none, names))
+        parts = {name: found for name, found in zip(names, keys) if found is not None}
         index = index_of(parts)
-        about = self.about() or {}
-        n_bytes = sum(info.size for info in whole)
+        n_bytes = sum(info.size for info in files)
         n_rows = len(np.unique(index.keys))
-        return index, Checkpoint(n_rows, len(parts), len(whole) - len(parts), n_bytes, about)
+        n_damaged = len(names) - len(parts)
+        return index, Checkpoint(n_rows, len(parts), n_damaged, n_bytes, self.about() or {})
 
     def take(self, name: str, rows: Sequence[int]) -> Optional[pa.Table]:
-        """Rows of a part without their keys; None where it is gone or damaged."""
+        """Rows of a part; None where it is gone or damaged."""
         try:
-            return self._read(name).drop_columns(["key"]).take(pa.array(rows, pa.int64()))
-        except DAMAGED:
+            return self._read(name)[1].take(pa.array(rows, pa.int64()))
+        except _Damaged:
             return None
 
     def of_batch(self, keys: Sequence[bytes]) -> tuple[str, dict[bytes, int]]:
         """The name of a batch's part, and the rows that it has where it was written already: by
         the process that ran this batch before it was killed.
         """
-        name = f"{digest(*keys).hex()}.parquet"
-        info = self._fs.get_file_info(f"{self._root}/{PARTS}/{name}")
-        if info.type == pafs.FileType.NotFound:
-            return name, {}
+        name = digest(*keys).hex()
         try:
-            found = self._read(name).column("key").to_pylist()
-        except DAMAGED:
+            found = self._read(name)[0]
+        except _Damaged:
             return name, {}
         return name, {key: row for row, key in enumerate(found)}
 
     def write(self, name: str, keys: Sequence[bytes], answers: pa.Table) -> None:
         """Writes a part: whole or not at all."""
-        column = pa.array(keys, pa.binary(KEY_BYTES))
-        table = answers.add_column(0, "key", column)
         sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-        self._write(f"{PARTS}/{name}", sink.getvalue())
+        pq.write_table(answers, sink, compression="zstd")
+        data = sink.getvalue().to_pybytes()
+        self._write(f"{PARTS}/{name}{ANSWERS}", data)
+        record = b"".join(keys) + digest(data)
+        self._write(f"{PARTS}/{name}{KEYS}", record + digest(record))
 
-    def _write(self, name: str, data: object) -> None:
+    def _write(self, name: str, data: bytes) -> None:
         path = f"{self._root}/{name}"
         part = f"{path}.{secrets.token_hex(4)}.part"
         with self._fs.open_output_stream(part) as file:
@@ -197,21 +203,35 @@ class Store:
             if info.path.endswith(".part") and old:
                 self._fs.delete_file(info.path)
 
-    def _keys_of(self, name: str) -> Optional[list[bytes]]:
-        path = f"{self._root}/{PARTS}/{name}"
+    def _bytes_of(self, name: str) -> bytes:
         try:
-            table = pq.read_table(
-                path, columns=["key"], filesystem=self._fs, page_checksum_verification=True
-            )
-        except DAMAGED:
-            return None
-        keys: list[bytes] = table.column("key").to_pylist()
-        return keys
+            with self._fs.open_input_stream(f"{self._root}/{PARTS}/{name}") as file:
+                data: bytes = file.read()
+        except FileNotFoundError as error:
+            raise _Damaged from error
+        return data
 
-    def _read_part(self, name: str) -> pa.Table:
-        return pq.read_table(
-            f"{self._root}/{PARTS}/{name}", filesystem=self._fs, page_checksum_verification=True
-        )
+    def _keys_of(self, name: str) -> tuple[list[bytes], bytes]:
+        """The keys of a part, and the digest of its answers."""
+        raw = self._bytes_of(name + KEYS)
+        record, check = raw[:-KEY_BYTES], raw[-KEY_BYTES:]
+        if len(record) % KEY_BYTES or not record or digest(record) != check:
+            raise _Damaged
+        keys = [record[at : at + KEY_BYTES] for at in range(0, len(record), KEY_BYTES)]
+        return keys[:-1], keys[-1]
+
+    def _keys_or_none(self, name: str) -> Optional[list[bytes]]:
+        try:
+            return self._keys_of(name)[0]
+        except _Damaged:
+            return None
+
+    def _read_part(self, name: str) -> tuple[list[bytes], pa.Table]:
+        keys, check = self._keys_of(name)
+        data = self._bytes_of(name + ANSWERS)
+        if digest(data) != check:
+            raise _Damaged
+        return keys, pq.read_table(pa.BufferReader(data))
 
 
 def absolute(folder: str) -> str:

@@ -11,8 +11,10 @@ gives, on whichever machine, in whichever batch, and after whatever crash. docs/
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Optional, Union
 
@@ -122,8 +124,9 @@ def score(
     default = [name for name in SCORE_WANT if name != column]
     engine = _engine(profile, threads, context, max_memory, cache_memory, cpu)
     job = _job("score", model, engine, {"prompt": column}, options, want, default, errors)
-    pool = _pool(concurrency, threads if num_cpus is None else num_cpus, ray_remote_args)
-    return _mapped(dataset, job, checkpoint, batch_size, preserve_order, pool)
+    cores = threads if num_cpus is None else num_cpus
+    pool = _pool(concurrency, cores, batch_size, preserve_order, ray_remote_args)
+    return _mapped(dataset, job, checkpoint, pool)
 
 
 def gather(
@@ -190,8 +193,9 @@ def gather(
         options["candidates"] = arrays.ids_array(candidates, "candidates").tolist()
     engine = _engine(profile, threads, context, max_memory, cache_memory, cpu)
     job = _job("gather", model, engine, inputs, options, want, GATHER_WANT, errors)
-    pool = _pool(concurrency, threads if num_cpus is None else num_cpus, ray_remote_args)
-    return _mapped(dataset, job, checkpoint, batch_size, preserve_order, pool)
+    cores = threads if num_cpus is None else num_cpus
+    pool = _pool(concurrency, cores, batch_size, preserve_order, ray_remote_args)
+    return _mapped(dataset, job, checkpoint, pool)
 
 
 def checkpoint_info(folder: str) -> Checkpoint:
@@ -236,6 +240,7 @@ ALLOWED: dict[str, tuple[Callable[[object], bool], str]] = {
     "threads": (lambda x: _whole(x) and int(str(x)) >= 0, "0 or more"),
     "context": (lambda x: _whole(x) and int(str(x)) >= 0, "tokens, 0 or more"),
     "max_memory": (lambda x: _whole(x) and int(str(x)) >= 0, "bytes, 0 or more"),
+    "preserve_order": (_flag, "True or False"),
     "errors": (lambda x: x in ("column", "raise"), '"column" or "raise"'),
     "batch_size": (lambda x: _whole(x) and int(str(x)) > 0, "rows, 1 or more"),
 }
@@ -337,15 +342,34 @@ def _fingerprint(model: str) -> str:
     return str(found)
 
 
+@dataclass(frozen=True)
+class _Pool:
+    """How many engines, and how they are fed. An actor that dies is started again and does its
+    task again: that is Ray Data's default.
+    """
+
+    least: int
+    most: int
+    num_cpus: float
+    batch_size: int
+    preserve_order: bool
+    remote: Mapping[str, object]
+
+
 def _pool(
     concurrency: Union[int, tuple[int, int]],
     num_cpus: float,
-    ray_remote_args: Optional[Mapping[str, object]],
-) -> dict[str, object]:
-    # An actor that dies is started again, and what it was doing is done again.
-    always: dict[str, object] = {"max_restarts": -1, "max_task_retries": -1}
-    own: dict[str, object] = {"concurrency": concurrency, "num_cpus": num_cpus or 1}
-    return {**always, **(ray_remote_args or {}), **own}
+    batch_size: int,
+    preserve_order: bool,
+    remote: Optional[Mapping[str, object]],
+) -> _Pool:
+    least, most = concurrency if isinstance(concurrency, tuple) else (concurrency, concurrency)
+    if not (_whole(least) and _whole(most) and 1 <= least <= most):
+        raise NepitError(
+            "EINPUT", "a number, or (least, most), is expected", "concurrency", repr(concurrency)
+        )
+    _check({"batch_size": batch_size, "preserve_order": preserve_order})
+    return _Pool(least, most, num_cpus or 1, batch_size, preserve_order, remote or {})
 
 
 class _Actor(tables.Worker):
@@ -358,18 +382,10 @@ class _Actor(tables.Worker):
 
 
 def _mapped(
-    dataset: ray.data.Dataset,
-    job: tables.Job,
-    checkpoint: Optional[str],
-    batch_size: int,
-    preserve_order: bool,
-    pool: Mapping[str, object],
+    dataset: ray.data.Dataset, job: tables.Job, checkpoint: Optional[str], pool: _Pool
 ) -> ray.data.Dataset:
-    import dataclasses
+    import ray.data
 
-    import ray
-
-    _check({"batch_size": batch_size})
     names = dataset.columns(fetch_if_missing=False)
     for name in job.inputs.values():
         if names is not None and name not in names:
@@ -377,19 +393,20 @@ def _mapped(
             raise NepitError("EINPUT", f"there is no such column among {there}", "column", name)
     index: Optional[list[object]] = None
     if checkpoint is not None:
-        folder = _kept.absolute(checkpoint)
-        store = _kept.Store(folder)
+        job = dataclasses.replace(job, folder=_kept.absolute(checkpoint))
+        store = _kept.Store(str(job.folder))
         store.begin(_about(job))
-        job = dataclasses.replace(job, folder=folder)
-        index = [ray.put(store.index()[0])]
+        found = store.index()[0]
+        index = [ray.put(found)] if found.names else None
     result = dataset.map_batches(
         _Actor,
-        batch_size=batch_size,
+        compute=ray.data.ActorPoolStrategy(min_size=pool.least, max_size=pool.most),
+        batch_size=pool.batch_size,
         batch_format="pyarrow",
         fn_constructor_kwargs={"job": job, "index": index},
-        udf_modifying_row_count=False,
-        **pool,
+        num_cpus=pool.num_cpus,
+        **pool.remote,
     )
-    if preserve_order:
+    if pool.preserve_order:
         result.context.execution_options.preserve_order = True
     return result
