@@ -11,6 +11,7 @@ commit gives the same bytes. Nothing is compiled when FOLDER has the wheel of th
 
 import base64
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -20,7 +21,6 @@ import tempfile
 import time
 import zipfile
 from pathlib import Path
-from urllib.parse import unquote
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_WHEEL_BYTES = 8_000_000
@@ -44,7 +44,6 @@ LICENCES = {
     "libutf8proc2": "MIT AND Unicode-DFS-2015",
     "libxxhash0": "BSD-2-Clause",
     "libzstd1": "BSD-3-Clause",
-    "zlib1g": "Zlib",
 }
 
 
@@ -88,8 +87,8 @@ def repaired(wheel, folder, env):
 def added_packages(files, libraries):
     """(package, version) of every library that was added, from the list that auditwheel leaves."""
     (bill,) = [data for name, data in files.items() if name.endswith("auditwheel.cdx.json")]
-    found = re.findall(r'"pkg:deb/debian/([^@"]+)@([^?"]+)', bill.decode())
-    packages = sorted({(name, unquote(version)) for name, version in found})
+    parts = [part for part in json.loads(bill)["components"] if "pkg:deb/" in part["purl"]]
+    packages = sorted({(part["name"], part["version"]) for part in parts})
     if len(packages) != len(libraries):
         fail(f"{len(libraries)} libraries were added, from these packages: {packages}")
     return packages

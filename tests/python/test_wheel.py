@@ -84,8 +84,8 @@ def pythons():
 
 NAMES = [f"python3.{minor}" for minor in range(10, 16)]
 PYTHONS = pythons()
-# what manylinux promises of every machine, and the loader
-SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2"}
+# what manylinux promises of every machine (the command alone needs zlib, as Python does)
+SYSTEM = {"libc.so.6", "libm.so.6", "libz.so.1", "ld-linux-x86-64.so.2"}
 
 
 @pytest.fixture(scope="session")
@@ -143,9 +143,8 @@ def test_the_wheel_is_for_every_python(wheel, unpacked):
     assert "Requires-Python: >=3.10" in metadata
     for name in re.findall("^License-File: (.*)$", metadata, re.M):
         assert (info / "licenses" / name).stat().st_size > 0
-    for library in (unpacked / "nepit.libs").iterdir():
-        package = re.match(r"lib([a-z]+)", library.name)[1]
-        assert package in (info / "licenses/bundled/LICENSES.txt").read_text().replace("1g", "")
+    told = (info / "licenses/bundled/LICENSES.txt").read_text()
+    assert told.count("\nlib") == len(list((unpacked / "nepit.libs").iterdir())) > 4
 
 
 def needed(path):
