@@ -34,7 +34,7 @@ def run(*command, status=0, **options):
 def test_every_module_is_installed():
     listed = re.findall(r"^  '(nepit/.*?)',$", (ROOT / "python/meson.build").read_text(), re.M)
     package = ROOT / "python/nepit"
-    there = [path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    there = [path for path in package.rglob("*") if path.suffix in (".py", ".typed")]
     assert listed == sorted(str(path.relative_to(package.parent)) for path in there)
 
 
