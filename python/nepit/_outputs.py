@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Optional, Union, overload
+from typing import Optional, Union, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,22 +111,33 @@ class Place:
 
 
 class Words(dict[int, Optional[str]]):
-    """The text of every token by itself; those that end within a character are `cut`."""
+    """The text of every token by itself, as far as they were met."""
 
     def __init__(self, token_bytes: Optional[Callable[[int], bytes]]) -> None:
         super().__init__()
-        self._bytes = token_bytes
-        self._cut: set[int] = set()
+        self._token_bytes = token_bytes
+        self._bytes: dict[int, bytes] = {}
+        self._cut: set[int] = set()  # those that end within a character
 
     def __missing__(self, token: int) -> Optional[str]:
-        if self._bytes is None:
-            self[token] = None
+        if self._token_bytes is None:
             return None
-        text = self._bytes(token).decode(errors="replace")
+        raw = self._bytes[token] = self._token_bytes(token)
+        text = raw.decode(errors="replace")
         if text.endswith(CUT):
             self._cut.add(token)
         self[token] = text
         return text
+
+    def learn(self, result: bridge.Result) -> None:
+        """Meets all tokens of an answer, which may be looked at when the model is closed."""
+        if self._token_bytes is None:
+            return
+        met = set(result.token_ids[: result.n_tokens])
+        if result.n_scored * result.n_top:
+            met.update(result.top_ids[: result.n_scored * result.n_top])
+        for token in met.difference(self):
+            self[token]
 
     def told(self, tokens: Sequence[int], before: Sequence[int]) -> list[Optional[str]]:
         """Texts of tokens that could stand at one place, behind `before`."""
@@ -139,15 +150,14 @@ class Words(dict[int, Optional[str]]):
 
     def _completed(self, token: int, before: Sequence[int]) -> str:
         """The character that a token completes; "" where it stays a part of one."""
-        assert self._bytes is not None
         for n in range(1, len(before) + 1):
             context = before[-n:]
-            pieces = [self._bytes(other) for other in context]
-            whole = b"".join([*pieces, self._bytes(token)]).decode(errors="replace")
+            pieces = [self._bytes[other] for other in context]
+            whole = b"".join([*pieces, self._bytes[token]]).decode(errors="replace")
             if whole.endswith(CUT):
                 continue
             n_clean = n
-            while n_clean and (self[context[n_clean - 1]] or "").endswith(CUT):
+            while n_clean and context[n_clean - 1] in self._cut:
                 n_clean -= 1
             clean = b"".join(pieces[:n_clean]).decode(errors="replace")
             same = 0
@@ -309,7 +319,7 @@ def nothing_followed(index: int, asked: Asked) -> CompletionOutput:
     """A choice of max_tokens=0."""
     if not asked.logprobs:
         return CompletionOutput(index, "", [], None, None, finish_reason="length")
-    told = FlatLogprobs() if asked.flat else []
+    told: SampleLogprobs = FlatLogprobs() if asked.flat else []
     return CompletionOutput(index, "", [], 0.0, told, finish_reason="length")
 
 
@@ -397,6 +407,8 @@ class RequestOutput:
         cls, request_id: str, prompt: Optional[str], outputs: list[CompletionOutput], source: Source
     ) -> RequestOutput:
         result, asked = source.result, source.asked
+        if asked.prompt_logprobs:
+            source.words.learn(result)
         scores = tail = None
         if asked.candidates:
             scores = _rows(source, result.scores, (result.n_rows, result.n_candidates))
@@ -465,4 +477,5 @@ class _Cells:
 def _rows(source: Source, pointer: object, shape: tuple[int, ...]) -> NDArray[np.float32]:
     if not pointer or math.prod(shape) == 0:
         return np.empty(shape, np.float32)
-    return np.asarray(_Cells(source.answers, c.addressof(pointer.contents), shape))
+    address = c.cast(cast("c._Pointer[c.c_float]", pointer), c.c_void_p).value or 0
+    return np.asarray(_Cells(source.answers, address, shape))

@@ -48,7 +48,7 @@ def processed(wanted: Union[bool, Callable[..., object]], n: int, model: Model) 
 
 def _tqdm() -> Union[Callable[..., object], None]:
     try:
-        from tqdm.auto import tqdm
+        from tqdm.auto import tqdm  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
         return None
     return cast("Callable[..., object]", tqdm)
