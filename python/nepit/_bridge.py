@@ -8,10 +8,9 @@ status raises `NepitError`; the GIL is released while C runs.
 from __future__ import annotations
 
 import ctypes as c
+import functools
 import os
 import sys
-import weakref
-from collections.abc import Callable
 from pathlib import Path
 
 VERSION = "0.1.0"
@@ -433,144 +432,86 @@ def _load() -> c.CDLL:
 
 
 lib = _load()
-_owner_pid = os.getpid()
+
+
+def error_of(error: Error, prefix: str = "") -> NepitError:
+    """What a filled np_error says; `prefix` names the request that it belongs to."""
+    code = CODES.get(error.status, "EINTERNAL")
+    message, where, given = (text_of(x) for x in (error.message, error.where, error.given))
+    place = f"{prefix}.{where}" if prefix and where else prefix or where
+    return NepitError(code, message, place, given, error.offset)
 
 
 def raise_error(error: Error) -> None:
     """Raises what a filled np_error says."""
-    code = CODES.get(error.status, "EINTERNAL")
-    texts = [value.decode(errors="replace") for value in (error.message, error.where, error.given)]
-    raise NepitError(code, texts[0], texts[1], texts[2], error.offset)
+    raise error_of(error)
 
 
 def call(name: str, *arguments: object) -> None:
     """A function that returns a status and fills an error."""
     error = Error()
     if getattr(lib, name)(*arguments, c.byref(error)) != 0:
-        raise_error(error)
+        raise error_of(error)
 
 
 def text_of(value: bytes | None) -> str:
     return (value or b"").decode(errors="replace")
 
 
-# ---- handles -------------------------------------------------------------------------------------
+# ---- memory of answers ---------------------------------------------------------------------------
 
 
-class Handle:
-    """A pointer that C closes: at the end of a `with`, by close(), or when nobody needs it."""
+class RawResult(c.Structure):
+    """Result with bare addresses: reading one makes no object but an int."""
 
-    def __init__(self, pointer: int, close: Callable[[int], None], *keeps: object) -> None:
-        self._pointer: int | None = pointer
-        self._keeps = keeps
-        self._finalizer = weakref.finalize(self, _close_in, os.getpid(), close, pointer)
-
-    @property
-    def pointer(self) -> int:
-        if self._pointer is None:
-            raise ValueError("this model is closed")
-        if os.getpid() != _owner_pid:
-            raise RuntimeError(
-                "this model was opened before fork(): threads do not survive it. Open it in the "
-                "child, or start workers by spawn (multiprocessing.set_start_method('spawn'))"
-            )
-        return self._pointer
-
-    def close(self) -> None:
-        self._pointer = None
-        self._finalizer()
+    _fields_ = [
+        (name, c.c_void_p if issubclass(kind, c._Pointer) else kind)
+        for name, kind, *_ in Result._fields_
+    ]
 
 
-def _close_in(pid: int, close: Callable[[int], None], pointer: int) -> None:
-    if os.getpid() == pid:  # a forked child has none of the threads that it would wait for
-        close(pointer)
+@functools.lru_cache(64)
+def requests_of(n: int) -> type[c.Array[Request]]:
+    return Request * n
 
 
-def open_model(path: str, options: ModelOptions) -> Handle:
-    out = c.c_void_p()
-    call("np_model_open", os.fsencode(path), c.byref(options), c.byref(out))
-    return Handle(out.value or 0, lib.np_model_close)
-
-
-def open_engine(model: Handle, options: EngineOptions) -> Handle:
-    out = c.c_void_p()
-    call("np_engine_open", model.pointer, c.byref(options), c.byref(out))
-    return Handle(out.value or 0, lib.np_engine_close, model)
-
-
-# ---- requests ------------------------------------------------------------------------------------
+@functools.lru_cache(64)
+def _results_of(n: int) -> tuple[type[c.Array[Result]], type[c.Array[RawResult]]]:
+    return Result * n, RawResult * n
 
 
 class Answers:
     """Results of one call; owns their memory. Arrays made from them keep it."""
 
+    __slots__ = ("__weakref__", "free", "raw", "results")
+
     def __init__(self, n: int) -> None:
-        self.results = (Result * n)()
-        weakref.finalize(self, _free_results, self.results)
+        kind, raw = _results_of(n)
+        self.results = kind()
+        self.raw = raw.from_buffer(self.results)
+        self.free = lib.np_result_free
+
+    def __del__(self) -> None:
+        for result in self.results:
+            self.free(result)
 
 
-def _free_results(results: c.Array[Result]) -> None:
-    for i in range(len(results)):
-        lib.np_result_free(c.byref(results[i]))
+class Answer:
+    """One result of many: its memory goes when no array needs it, whatever the others do."""
+
+    __slots__ = ("_answers", "_i")
+
+    def __init__(self, answers: Answers, i: int) -> None:
+        self._answers, self._i = answers, i
+
+    def __del__(self) -> None:
+        answers = self._answers
+        answers.free(answers.results[self._i])
 
 
-_POLL_MS = 50
-_no_ready = READY(0)
-
-
-class Ticket:
-    """Requests that run. `keeps`: what C borrows until they are finished."""
-
-    def __init__(
-        self,
-        engine: Handle,
-        requests: c.Array[Request],
-        keeps: object,
-        ready: Callable[[int, Result, int, bool], None] | None = None,
-    ) -> None:
-        self._n = len(requests)
-        self._keeps: tuple[object, ...] = (requests, keeps)
-        self._engine = engine
-        out = c.c_void_p()
-        self._ready = _no_ready if ready is None else READY(_told(ready))
-        call("np_submit", engine.pointer, requests, self._n, self._ready, None, c.byref(out))
-        self._pointer: int | None = out.value
-
-    def done(self, timeout_ms: int = 0) -> bool:
-        return bool(lib.np_poll(self._pointer, timeout_ms))
-
-    def cancel(self) -> None:
-        lib.np_cancel(self._pointer)
-
-    def wait(self) -> Answers:
-        """The results, errors of single requests within them. Ctrl-C ends what runs."""
-        try:
-            while not lib.np_poll(self._pointer, _POLL_MS):
-                pass
-        except BaseException:
-            self.cancel()
-            self._take()
-            raise
-        return self._take()
-
-    def _take(self) -> Answers:
-        answers, error = Answers(self._n), Error()
-        pointer, self._pointer = self._pointer, None
-        lib.np_wait(pointer, answers.results, c.byref(error))
-        self._keeps = ()
-        return answers
-
-
-def _told(ready: Callable[[int, Result, int, bool], None]) -> Callable[..., None]:
-    def told(_user: object, request: int, result: c._Pointer[Result], rows: int, end: int) -> None:
-        ready(request, result.contents, rows, bool(end))
-
-    return told
-
-
-def run(engine: Handle, requests: c.Array[Request], keeps: object) -> Answers:
-    """Runs requests together and gives their results."""
-    return Ticket(engine, requests, keeps).wait()
+def address_of(pointer: c._Pointer[c.c_int32]) -> int:
+    """Where a pointer that is not NULL points."""
+    return c.addressof(pointer.contents)
 
 
 if sys.byteorder != "little":

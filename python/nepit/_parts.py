@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes as c
-from collections.abc import Callable
 from typing import Union
 
 from . import _arrays as arrays
@@ -27,36 +26,19 @@ def stop_reason(raw: bridge.Generated, drawing: Drawing) -> Union[int, str, None
     return last if raw.finish == 2 and last in drawing.stop_token_ids else None
 
 
-def generation_of(answers: bridge.Answers, raw: bridge.Generated, drawing: Drawing) -> Generation:
+def generation_of(owner: object, raw: bridge.Generated, drawing: Drawing) -> Generation:
     """One choice of an answer."""
     n, top = (raw.n_tokens,), (raw.n_tokens, raw.n_top)
     text = text_bytes(raw)
     return Generation(
         text=text.decode(errors="replace"),
-        token_ids=arrays.ints(answers, raw.token_ids, n),
-        logprobs=arrays.maybe_floats(answers, raw.logprobs, n),
-        ranks=arrays.maybe_ints(answers, raw.ranks, n),
-        top_ids=arrays.maybe_ints(answers, raw.top_ids, top),
-        top_logprobs=arrays.maybe_floats(answers, raw.top_logprobs, top),
+        token_ids=arrays.ints(owner, raw.token_ids, n),
+        logprobs=arrays.maybe_floats(owner, raw.logprobs, n),
+        ranks=arrays.maybe_ints(owner, raw.ranks, n),
+        top_ids=arrays.maybe_ints(owner, raw.top_ids, top),
+        top_logprobs=arrays.maybe_floats(owner, raw.top_logprobs, top),
+        scores=arrays.maybe_floats(owner, raw.scores, (raw.n_tokens, raw.n_candidates)),
         finish_reason=FINISHES[raw.finish],
         stop_reason=stop_reason(raw, drawing),
         seed=raw.seed,
     )
-
-
-def document(
-    read: Callable[[int], bytes], n_bytes: int
-) -> tuple[bridge.Document, list[BaseException]]:
-    """A document that C reads piece by piece; what went wrong in Python is raised afterwards."""
-    failure: list[BaseException] = []
-
-    def fill(_user: object, out: int, n: int, _error: object) -> int:
-        try:
-            piece = read(n)
-        except BaseException as error:  # noqa: BLE001 - it is raised when C has returned
-            failure.append(error)
-            return -1
-        c.memmove(out, piece, len(piece))
-        return len(piece)
-
-    return bridge.Document(n_bytes=n_bytes, read=bridge.READ(fill)), failure

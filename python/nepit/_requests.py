@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import ctypes as c
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Optional, Union
+from typing import Optional
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import _arrays as arrays
 from . import _bridge as bridge
-
-Prompt = Union[str, bytes, Sequence[int], "NDArray[np.integer]"]
-Candidates = Union[Sequence[int], Sequence[Sequence[int]], "NDArray[np.integer]"]
+from ._types import Candidates, Prompt
 
 LOGPROB, RANK, ENTROPY, TAIL, MASS = 1, 2, 4, 8, 16
 MODES = {"raw_logprobs": 0, "raw_logits": 1, "processed_logprobs": 2, "processed_logits": 3}
 CONDITIONS = {None: 0, "bos": 1, "none": 2}
 TO_THE_END = c.c_size_t(-1).value
+INT32_MAX = 2**31 - 1
+MAX_CHOICES = 128
 
 
 def choice(value: Optional[bool]) -> int:
@@ -27,17 +28,45 @@ def choice(value: Optional[bool]) -> int:
     return 0 if value is None else 1 if value else 2
 
 
+def integer(value: object, name: str, low: int, high: int) -> int:
+    """A whole number that C's type can hold; ctypes would cut it in silence."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name}: a whole number is expected, not {value!r}") from None
+    if not low <= number <= high:
+        raise bridge.NepitError("EINPUT", f"{low} to {high} are allowed", name, str(number))
+    return number
+
+
 def is_prompt(value: object) -> bool:
-    """Whether this is one prompt, and not a list of them."""
+    """Whether this is one prompt, and not several of them."""
     if isinstance(value, (str, bytes)):
         return True
-    if isinstance(value, np.ndarray):
-        return value.ndim == 1 and value.dtype.kind in "iu"
-    if hasattr(value, "__dlpack__"):
-        return getattr(value, "ndim", 1) == 1
     if isinstance(value, Sequence):
-        return len(value) > 0 and isinstance(value[0], (int, np.integer))
+        return len(value) > 0 and arrays.is_id(value[0])
+    if isinstance(value, np.ndarray):
+        return value.ndim == 1 and value.dtype != object
+    if hasattr(value, "__dlpack__") or hasattr(value, "__array__"):
+        return getattr(value, "ndim", 1) == 1
     return False
+
+
+def raw_text(text: str | bytes) -> bytes:
+    """The bytes of a text; what stands for bytes that are no UTF-8 becomes them again."""
+    return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+
+
+def candidates_array(candidates: Candidates, name: str = "candidates") -> NDArray[np.int32]:
+    """int32, [K] or [rows, K]; ragged rows are padded with -1."""
+    nested = isinstance(candidates, Sequence) and not isinstance(candidates, (str, bytes))
+    if nested and len(candidates) > 0 and not arrays.is_id(candidates[0]):  # type: ignore[arg-type]
+        array = arrays.pad_rows(candidates, name)  # type: ignore[arg-type]
+    else:
+        array = arrays.ids_array(candidates, name, (1, 2))
+    if array.size == 0:
+        raise bridge.NepitError("EINPUT", "at least one id is needed", name)
+    return array
 
 
 @dataclass
@@ -72,11 +101,15 @@ class Batch:
     """Requests in the layout of C, and all that C borrows for them."""
 
     def __init__(self, n: int) -> None:
-        self.requests = (bridge.Request * n)()
+        self.requests = bridge.requests_of(n)()
         self.keeps: list[object] = []
 
     def __len__(self) -> int:
         return len(self.requests)
+
+    def clear(self, i: int) -> None:
+        """Request i is empty again."""
+        self.requests[i] = bridge.Request()
 
     def _array(self, array: NDArray[np.int32]) -> int:
         self.keeps.append(array)
@@ -103,7 +136,7 @@ class Batch:
         if isinstance(prompt, (str, bytes)):
             if condition not in CONDITIONS:
                 raise ValueError(f'condition: None, "bos" or "none" is expected, not {condition!r}')
-            text = prompt.encode("utf-8", "surrogateescape") if isinstance(prompt, str) else prompt
+            text = raw_text(prompt)
             self.keeps.append(text)
             request.text, request.n_bytes = text, len(text)
             request.add_special, request.parse_special = choice(add_special), choice(parse_special)
@@ -116,22 +149,15 @@ class Batch:
 
     def candidates(self, i: int, candidates: Candidates, name: str = "candidates") -> None:
         """Flat ids for every row, or a row of ids for each; ragged rows are padded."""
+        self.take_candidates(i, candidates_array(candidates, name))
+
+    def take_candidates(self, i: int, array: NDArray[np.int32]) -> None:
+        """The same of an array that `candidates_array` gave."""
         request = self.requests[i]
-        ragged = (
-            not isinstance(candidates, np.ndarray)
-            and isinstance(candidates, Sequence)
-            and len(candidates) > 0
-            and not isinstance(candidates[0], (int, np.integer))
-        )
-        if ragged:
-            array = arrays.pad_rows(candidates, name)  # type: ignore[arg-type]
-        else:
-            array = arrays.ids_array(candidates, name, (1, 2))
-        if array.size == 0:
-            raise bridge.NepitError("EINPUT", "at least one id is needed", name)
         request.candidate_ids = self._array(array)
         request.n_candidates = array.shape[-1]
-        request.n_candidate_rows = array.shape[0] if array.ndim == 2 else 0
+        if array.ndim == 2:
+            request.n_candidate_rows = array.shape[0]
 
     def temperature(self, i: int, value: Optional[float], mode: str = "raw_logprobs") -> None:
         """score_temperature and logprobs_mode of the scored rows."""
@@ -149,7 +175,10 @@ class Batch:
         request, sampling = self.requests[i], bridge.Sampling()
         temperature = c.c_float(drawing.temperature)
         sampling.temperature = c.pointer(temperature)
-        for name in ("top_k", "min_p", "presence_penalty", "frequency_penalty", "min_tokens", "n"):
+        sampling.top_k = integer(drawing.top_k, "top_k", -1, INT32_MAX)
+        sampling.min_tokens = integer(drawing.min_tokens, "min_tokens", 0, 2**63 - 1)
+        sampling.n = integer(drawing.n, "n", 1, MAX_CHOICES)
+        for name in ("min_p", "presence_penalty", "frequency_penalty"):
             setattr(sampling, name, getattr(drawing, name))
         for name in ("top_p", "repetition_penalty"):
             if not getattr(drawing, name) > 0:  # 0 is C's word for the default
@@ -157,10 +186,8 @@ class Batch:
                     "EINPUT", "must be above 0", name, str(getattr(drawing, name))
                 )
             setattr(sampling, name, getattr(drawing, name))
-        if drawing.n < 1:
-            raise bridge.NepitError("EINPUT", "1 to 128 choices are allowed", "n", str(drawing.n))
         if drawing.seed is not None and drawing.seed != -1:
-            seed = c.c_uint64(drawing.seed)
+            seed = c.c_uint64(integer(drawing.seed, "seed", 0, 2**64 - 1))
             self.keeps.append(seed)
             sampling.seed = c.pointer(seed)
         if drawing.logit_bias:
@@ -190,9 +217,13 @@ class Batch:
         sampling.keep_special = not drawing.skip_special_tokens
         sampling.processed = drawing.processed
         if drawing.top is not None:
-            sampling.top = drawing.top
+            sampling.top = integer(drawing.top, "top", -1, INT32_MAX)
         if drawing.top is not None or drawing.candidates is not None:
             sampling.want = LOGPROB | RANK
         self.keeps += [temperature, sampling]
         request.sampling = c.pointer(sampling)
-        request.max_tokens = TO_THE_END if drawing.max_tokens is None else drawing.max_tokens
+        request.max_tokens = (
+            TO_THE_END
+            if drawing.max_tokens is None
+            else integer(drawing.max_tokens, "max_tokens", 0, 2**63 - 1)
+        )

@@ -190,6 +190,7 @@ class Next:
     logprobs: Floats
     entropy: float
     mass: float
+    n_computed: int
 
     @property
     def probabilities(self) -> NDArray[np.float64]:
@@ -206,7 +207,20 @@ class Next:
 
 @dataclass(frozen=True, eq=False)
 class Option:
-    """One option of `choose`: sums over its tokens, in nats."""
+    """One option of `choose`; sums over its tokens, in nats.
+
+    Attributes
+    ----------
+    text : the option; of ids, what they decode to
+    total : log-probability of the whole option; of several spellings, of any of them
+    mean, per_byte, per_character : total per token, byte and character
+    calibrated : total minus the total after the neutral context; None without one
+    probability : exp(total), shared out among the options: they add up to 1
+    token_ids : int32, the tokens that are summed
+    straddles : whether the first of them begins in the context
+    greedy : whether each of them is the likeliest token in its place
+    spellings : the options that were added up; () where there is one
+    """
 
     text: str
     total: float
@@ -214,9 +228,15 @@ class Option:
     per_byte: float
     per_character: float
     calibrated: Optional[float]
-    n_tokens: int
+    token_ids: Ids
     probability: float
     straddles: bool
+    greedy: bool
+    spellings: tuple[Option, ...]
+
+    @property
+    def n_tokens(self) -> int:
+        return len(self.token_ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,14 +248,19 @@ class Choice:
     options : in the order asked
     best : place of the winner
     by : the rule
+    encoded : "together", where context and option were one text, else "separately"
+    warnings : what about the context makes the numbers doubtful
     """
 
     options: list[Option]
     best: int
     by: str
+    encoded: str
+    warnings: tuple[str, ...]
 
     @property
     def winner(self) -> str:
+        """The text of the winner."""
         return self.options[self.best].text
 
 
@@ -267,6 +292,7 @@ class Generation:
     token_ids : int32 [n_tokens]
     logprobs, ranks : [n_tokens]; None unless `top` was given
     top_ids, top_logprobs : [n_tokens, top]; None unless asked for
+    scores : float32 [n_tokens, K] of the candidates; None unless asked for
     finish_reason : "length" or "stop"
     stop_reason : the stop text or token id that ended it, else None
     seed : that it was drawn with
@@ -278,6 +304,7 @@ class Generation:
     ranks: Optional[Ids]
     top_ids: Optional[Ids]
     top_logprobs: Optional[Floats]
+    scores: Optional[Floats]
     finish_reason: str
     stop_reason: Union[int, str, None]
     seed: int

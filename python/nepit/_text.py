@@ -4,70 +4,115 @@ from __future__ import annotations
 
 import ctypes as c
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Optional, Union
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Optional, overload
 
 from . import _arrays as arrays
 from . import _bridge as bridge
+from ._handles import Handle
 from ._info import info_of
-from ._requests import Prompt, choice
+from ._requests import choice, integer, raw_text
 from ._results import Tokens
+from ._types import Ids
 
 
 class Texts:
     """The part of a model that knows no weights."""
 
-    def _begin_texts(self, model: bridge.Handle) -> None:
+    def _begin_texts(self, model: Handle) -> None:
         self._model = model
-        self.info = info_of(bridge.lib.np_model_info(model.pointer))
-        self._texts: dict[int, bytes] = {}
+        with model as pointer:
+            self.info = info_of(bridge.lib.np_model_info(pointer))
+        self._texts = _TokenBytes(model)
 
+    @overload
     def tokenize(
         self,
-        text: Union[str, bytes],
+        text: str | bytes,
         *,
         add_special: Optional[bool] = None,
         parse_special: Optional[bool] = None,
-    ) -> Tokens:
-        """A text as ids, exactly as the model's own tokenizer makes them.
+    ) -> Tokens: ...
+    @overload
+    def tokenize(
+        self,
+        text: Sequence[str | bytes],
+        *,
+        add_special: Optional[bool] = None,
+        parse_special: Optional[bool] = None,
+    ) -> list[Tokens]: ...
+    @overload
+    def tokenize(
+        self,
+        text: Iterable[str | bytes],
+        *,
+        add_special: Optional[bool] = None,
+        parse_special: Optional[bool] = None,
+    ) -> Iterator[Tokens]: ...
+    def tokenize(
+        self,
+        text: str | bytes | Iterable[str | bytes],
+        *,
+        add_special: Optional[bool] = None,
+        parse_special: Optional[bool] = None,
+    ) -> object:
+        """Texts as ids, exactly as the model's own tokenizer makes them.
 
         Parameters
         ----------
-        text : str, or bytes that need not be UTF-8
-        add_special : BOS and EOS as the tokenizer adds them (None, True) or none (False)
-        parse_special : whether "<|im_end|>" in the text is that token (None, True) or plain text
+        text : str, or bytes that need not be UTF-8; a sequence of them; or an iterator of them
+        add_special : bool, optional
+            BOS and EOS as the tokenizer adds them (None, True) or none (False).
+        parse_special : bool, optional
+            Whether "<|im_end|>" in the text is that token (None, True) or plain text.
+
+        Returns
+        -------
+        Tokens, list of Tokens, or iterator of Tokens : as `text` is
+
+        Raises
+        ------
+        NepitError
+            EUNSUPPORTED: the model has no tokenizer; EINPUT: a byte that the vocabulary lacks, at
+            `offset`; ELIMIT: above 1 GiB.
         """
-        raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
-        tokens = bridge.Tokens()
-        bridge.call(
-            "np_tokenize",
-            self._model.pointer,
-            raw,
-            len(raw),
-            choice(add_special),
-            choice(parse_special),
-            c.byref(tokens),
-        )
+        if isinstance(text, (str, bytes)):
+            return self._encode(text, add_special, parse_special)
+        if isinstance(text, (Mapping, Set)) or not isinstance(text, Iterable):
+            raise TypeError(f"text: str or bytes are expected, not {type(text).__name__}")
+        found = (self._encode(one, add_special, parse_special) for one in text)
+        return list(found) if isinstance(text, Sequence) else found
+
+    def _encode(
+        self, text: str | bytes, add_special: Optional[bool], parse_special: Optional[bool]
+    ) -> Tokens:
+        if not isinstance(text, (str, bytes)):
+            raise TypeError(f"text: str or bytes are expected, not {type(text).__name__}")
+        raw, tokens = raw_text(text), bridge.Tokens()
+        special = choice(add_special), choice(parse_special)
+        self._model.call("np_tokenize", raw, len(raw), *special, c.byref(tokens))
         try:
-            n = tokens.n_tokens
-            ids = arrays.copied_ints(tokens.token_ids, n)
-            spans = arrays.spans(tokens.begin, tokens.end, n)
+            return self._tokens(tokens)
         finally:
             bridge.lib.np_tokens_free(c.byref(tokens))
-        return Tokens(ids, [self.token_bytes(i) for i in ids.tolist()], spans)
 
-    def detokenize(self, token_ids: Prompt) -> bytes:
-        """The bytes of a sequence of ids; special tokens are their texts."""
+    def _tokens(self, raw: bridge.Tokens) -> Tokens:
+        n = raw.n_tokens
+        ids = arrays.copied_ints(raw.token_ids, n)
+        return Tokens(ids, self._token_texts(ids.tolist()), arrays.spans(raw.begin, raw.end, n))
+
+    def detokenize(self, token_ids: Ids) -> bytes:
+        """The bytes of a sequence of ids; special tokens are their texts.
+
+        Raises
+        ------
+        NepitError
+            EINPUT: an id outside the vocabulary, named by its place; EUNSUPPORTED: no tokenizer.
+        """
         ids = arrays.ids_array(token_ids, "token_ids")
         out, n = c.c_void_p(), c.c_size_t()
-        bridge.call(
-            "np_detokenize",
-            self._model.pointer,
-            ids.ctypes.data,
-            len(ids),
-            c.byref(out),
-            c.byref(n),
-        )
+        address = ids.ctypes.data
+        self._model.call("np_detokenize", address, len(ids), c.byref(out), c.byref(n))
         try:
             return c.string_at(out, n.value)
         finally:
@@ -75,11 +120,7 @@ class Texts:
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes of one token; they may be a part of a character."""
-        if token_id not in self._texts:
-            out, n = c.c_void_p(), c.c_size_t()
-            bridge.call("np_token_bytes", self._model.pointer, token_id, c.byref(out), c.byref(n))
-            self._texts[token_id] = c.string_at(out, n.value) if n.value else b""
-        return self._texts[token_id]
+        return self._texts[integer(token_id, "token_id", -(2**31), 2**31 - 1)]
 
     def chat(
         self,
@@ -104,14 +145,25 @@ class Texts:
             add_special=2,
         )
         out = bridge.ChatText()
-        bridge.call("np_chat_render", self._model.pointer, c.byref(chat), c.byref(out))
+        self._model.call("np_chat_render", c.byref(chat), c.byref(out))
         try:
-            n = out.tokens.n_tokens
-            ids = arrays.copied_ints(out.tokens.token_ids, n)
-            spans = arrays.spans(out.tokens.begin, out.tokens.end, n)
+            return self._tokens(out.tokens)
         finally:
             bridge.lib.np_chat_text_free(c.byref(out))
-        return Tokens(ids, [self.token_bytes(i) for i in ids.tolist()], spans)
 
     def _token_texts(self, ids: Iterable[int]) -> list[bytes]:
-        return [self.token_bytes(i) for i in ids] if self.info.has_tokenizer else []
+        return list(map(self._texts.__getitem__, ids)) if self.info.has_tokenizer else []
+
+
+class _TokenBytes(dict[int, bytes]):
+    """The bytes of each token that was asked for."""
+
+    def __init__(self, model: Handle) -> None:
+        super().__init__()
+        self._model = model
+
+    def __missing__(self, token_id: int) -> bytes:
+        out, n = c.c_void_p(), c.c_size_t()
+        self._model.call("np_token_bytes", token_id, c.byref(out), c.byref(n))
+        found = self[token_id] = c.string_at(out, n.value) if n.value else b""
+        return found
