@@ -71,7 +71,7 @@ def ints(owner: object, pointer: object, shape: tuple[int, ...]) -> NDArray[np.i
 
 def copied_ints(pointer: object, n: int) -> NDArray[np.int32]:
     """int32 that outlive C's memory."""
-    return ints(None, pointer, (n,)).copy()
+    return np.array(ints(None, pointer, (n,)))
 
 
 def spans(begin: object, end: object, n: int) -> NDArray[np.int64]:
@@ -178,7 +178,7 @@ def pad_rows(rows: Sequence[object], name: str) -> NDArray[np.int32]:
 def _flat(rows: Sequence[Sequence[object]]) -> NDArray[np.int32] | None:
     """All cells at once; None where one of them is no plain id, which is then looked for by row."""
     cells = list(itertools.chain.from_iterable(rows))
-    if not set(map(type, cells)) <= {int} or not all(map(_fits, cells)):
+    if not all(type(cell) is int and _fits(cell) for cell in cells):
         return None
     return np.array(cells, np.int32)
 

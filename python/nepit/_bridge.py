@@ -509,9 +509,9 @@ class Answer:
         answers.free(answers.results[self._i])
 
 
-def address_of(pointer: c._Pointer[c.c_int32]) -> int:
+def address_of(pointer: object) -> int:
     """Where a pointer that is not NULL points."""
-    return c.addressof(pointer.contents)
+    return c.cast(pointer, c.c_void_p).value or 0  # type: ignore[arg-type]
 
 
 if sys.byteorder != "little":

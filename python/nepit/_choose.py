@@ -164,7 +164,8 @@ class Choosing(Texts):
         single = is_prompt(context)
         if not single and (isinstance(context, (Mapping, Set)) or not hasattr(context, "__iter__")):
             raise TypeError(f"context: a text or ids is expected, not {type(context).__name__}")
-        asked = _paired([context] if single else context, options, single)
+        contexts = cast("Iterable[Prompt]", [context] if single else context)
+        asked = _paired(contexts, options, single)
         made = self._chosen(asked, neutral, by, special, errors, progress)
         if single:
             return next(made)
@@ -315,7 +316,7 @@ def _regrouped(
                 "tuple[Prompt, list[list[Sequel]], bool]", pending.pop(0)
             )
             n = sum(len(group) for group in groups)
-            scores = [first, *(cast("Scored | NepitError", next(answers)) for _ in range(n - 1))]
+            scores = [first, *(next(answers) for _ in range(n - 1))]
             bad = next((score for score in scores if isinstance(score, NepitError)), None)
             if bad is not None and errors == "raise":
                 raise bad
@@ -338,7 +339,7 @@ def _choice(
     shares = (weights / weights.sum()).tolist()
     told = [replace(option, probability=p) for option, p in zip(made, shares)]
     values = [cast(float, getattr(option, RULES[by])) for option in told]
-    warnings = ()
+    warnings: tuple[str, ...] = ()
     if isinstance(context, (str, bytes)) and raw_text(context)[-1:].isspace():
         warnings = (
             "the context ends with a space: most vocabularies have words with the space before "

@@ -197,9 +197,9 @@ class Gathering(Texts):
     def _as_ids(
         self,
         prompt: Prompt,
-        add_special: Optional[bool],
-        parse_special: Optional[bool],
-        name: str,
+        add_special: Optional[bool] = None,
+        parse_special: Optional[bool] = None,
+        name: str = "",
     ) -> NDArray[np.int32]:
         if isinstance(prompt, (str, bytes)):
             return self._encode(prompt, add_special, parse_special).token_ids
@@ -241,7 +241,7 @@ def _questions(
     else:
         shared = False
     columns = {
-        "prompts": prompts,
+        "prompts": cast("Iterable[object]", prompts),
         "response": _column(response, response is None or is_prompt(response)),
         "candidates": _column(candidates, shared),
         "start": _column(start, arrays.is_id(start)),
@@ -254,8 +254,8 @@ def _column(values: object, shared: bool) -> Iterable[object]:
     return itertools.repeat(values) if shared else cast("Iterable[object]", values)
 
 
-def _zipped(columns: dict[str, object]) -> Iterator[Question]:
-    sources = [(name, iter(cast("Iterable[object]", column))) for name, column in columns.items()]
+def _zipped(columns: Mapping[str, Iterable[object]]) -> Iterator[Question]:
+    sources = [(name, iter(column)) for name, column in columns.items()]
     shared = {name for name, source in sources if isinstance(source, itertools.repeat)}
     end = object()
     for i in itertools.count():

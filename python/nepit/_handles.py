@@ -206,7 +206,8 @@ class Ticket:
     def __init__(
         self, engine: Handle, requests: c.Array[bridge.Request], keeps: object, first: int, n: int
     ) -> None:
-        self._n, self._keeps = n, (requests, keeps)
+        self._n = n
+        self._keeps: tuple[object, ...] = (requests, keeps)
         self._engine, self._lock, self._pid = engine, threading.Lock(), os.getpid()
         self._out = c.c_void_p()  # C writes it: no interrupt comes between running and knowing it
         begin = c.byref(requests, first * c.sizeof(bridge.Request)) if first else requests

@@ -269,7 +269,7 @@ class CompletionOutput:
     Attributes
     ----------
     index : which of `n`
-    text, token_ids : what was generated
+    text, token_ids : what was generated; no part of a character stands at the end of the text
     cumulative_logprob : sum of the tokens' log-probabilities; None where `logprobs` is
     logprobs : a dict by token id for every token, its own first; None where not asked for
     finish_reason : "stop" or "length"
@@ -306,7 +306,7 @@ def completion_of(
         total = math.fsum(raw.logprobs[: raw.n_tokens])
     return CompletionOutput(
         index=index,
-        text=text_bytes(raw).decode(errors="replace") if asked.text else "",
+        text=text_bytes(raw).decode(errors="replace").rstrip(CUT) if asked.text else "",
         token_ids=ids,
         cumulative_logprob=total,
         logprobs=told,

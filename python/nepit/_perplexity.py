@@ -177,6 +177,11 @@ class Documents(Texts):
         sources = [_Reader(document, text) for document in documents]
         raw = (bridge.Document * len(sources))(*(source.raw for source in sources))
         results = (bridge.PerplexityResult * len(sources))()
+
+        def stop() -> None:
+            for source in sources:
+                source.stop()
+
         with bar(progress, "perplexity", "B") as tell:
             options.progress = bridge.PROGRESS(lambda _user, done, total: tell(done, total))
             try:
@@ -185,7 +190,7 @@ class Documents(Texts):
                     lambda: self._engine.call(
                         "np_perplexity", raw, len(sources), c.byref(options), results
                     ),
-                    lambda: [source.stop() for source in sources],
+                    stop,
                 )
             finally:
                 for source in sources:

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from . import _arrays as arrays
 from . import _bridge as bridge
-from ._types import Candidates, Prompt
+from ._types import Candidates as Candidates
+from ._types import Ids
+from ._types import Prompt as Prompt
 
 LOGPROB, RANK, ENTROPY, TAIL, MASS = 1, 2, 4, 8, 16
 MODES = {"raw_logprobs": 0, "raw_logits": 1, "processed_logprobs": 2, "processed_logits": 3}
@@ -59,9 +61,9 @@ def raw_text(text: str | bytes) -> bytes:
 
 def candidates_array(candidates: Candidates, name: str = "candidates") -> NDArray[np.int32]:
     """int32, [K] or [rows, K]; ragged rows are padded with -1."""
-    nested = isinstance(candidates, Sequence) and not isinstance(candidates, (str, bytes))
-    if nested and len(candidates) > 0 and not arrays.is_id(candidates[0]):  # type: ignore[arg-type]
-        array = arrays.pad_rows(candidates, name)  # type: ignore[arg-type]
+    plain = isinstance(candidates, (str, bytes)) or arrays.is_list_of_ids(candidates)
+    if isinstance(candidates, Sequence) and len(candidates) > 0 and not plain:
+        array = arrays.pad_rows(candidates, name)
     else:
         array = arrays.ids_array(candidates, name, (1, 2))
     if array.size == 0:
@@ -83,7 +85,7 @@ class Drawing:
     repetition_penalty: float = 1.0
     seed: Optional[int] = None
     logit_bias: Mapping[int, float] = field(default_factory=dict)
-    allowed_token_ids: Optional[Sequence[int]] = None
+    allowed_token_ids: Optional[Ids] = None
     bad_words: Sequence[Sequence[int]] = ()
     stop: Sequence[str] = ()
     stop_token_ids: Sequence[int] = ()
@@ -94,7 +96,7 @@ class Drawing:
     n: int = 1
     processed: bool = False
     top: Optional[int] = None
-    candidates: Optional[Sequence[int]] = None
+    candidates: Optional[Ids] = None
 
 
 class Batch:
@@ -115,7 +117,7 @@ class Batch:
         self.keeps.append(array)
         return int(array.ctypes.data)
 
-    def _ids(self, values: Optional[Sequence[int]], name: str) -> bridge.Ids:
+    def _ids(self, values: Optional[Ids], name: str) -> bridge.Ids:
         if values is None:
             return bridge.Ids()
         array = arrays.ids_array(values, name)

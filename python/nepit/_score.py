@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Optional, TypedDict, overload
+from typing import TYPE_CHECKING, Literal, Optional, TypedDict, TypeVar, overload
 
 import numpy as np
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._handles import Handle
+
+
+T = TypeVar("T")
 
 
 class NextOptions(TypedDict, total=False):
@@ -190,7 +193,9 @@ class Scoring(Texts):
             request.start, request.top, request.want = row, n_top, want
 
         width = 8 * width_of(top, self.info.n_vocab) + 40
-        verb = Verb(fill, self._score_of, lambda prompt: width * n_tokens_of(prompt), "score")
+        verb: Verb[Prompt, Score] = Verb(
+            fill, self._score_of, lambda prompt: width * n_tokens_of(prompt), "score"
+        )
         return self._ask(verb, prompts, errors, progress)
 
     @overload
@@ -270,13 +275,15 @@ class Scoring(Texts):
             request.want = ENTROPY | MASS
 
         size = 8 * width_of(top, self.info.n_vocab)
-        verb = Verb(fill, self._next_of, lambda prompt: size + 8 * n_tokens_of(prompt), "next")
+        verb: Verb[Prompt, Next] = Verb(
+            fill, self._next_of, lambda prompt: size + 8 * n_tokens_of(prompt), "next"
+        )
         return self._ask(verb, prompts, errors, progress)
 
     # ---- inside ----------------------------------------------------------------------------------
 
     def _ask(
-        self, verb: Verb[Prompt, object], prompts: object, errors: Errors, progress: bool
+        self, verb: Verb[Prompt, T], prompts: object, errors: Errors, progress: bool
     ) -> object:
         return ask(self._engine, verb, prompts, errors, progress, single=is_prompt(prompts))
 

@@ -79,7 +79,7 @@ def many(
 ) -> list[Out | NepitError] | list[Out]:
     """The answers to a list. With errors="raise", nothing runs where one of them is refused."""
     if progress:
-        return list(stream(engine, verb, items, errors, True))
+        return list(stream(engine, cast("Verb[In, Out | NepitError]", verb), items, errors, True))
     chunk = _Chunk(engine, verb, items, 0, errors == "raise")
     return list(_checked(chunk.answers(), errors))
 
