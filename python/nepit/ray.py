@@ -88,9 +88,10 @@ def score(
     profile, context, max_memory, cache_memory, cpu : as in `nepit.open`
     threads : of each engine
     concurrency : engines; (least, most) lets Ray decide
-    num_cpus : cores that Ray sets aside for an engine; default: `threads`
-    batch_size : rows that an engine has at a time; bounds the memory, and is the unit that a
-        crash can cost. A block of the data set is the unit that Ray hands out.
+    num_cpus : cores that Ray sets aside for an engine; default: `threads`. Reading and writing need
+        cores too: engines that take all of a cluster leave none, and nothing moves.
+    batch_size : rows that an engine has at a time: the blocks of the data set are split to that
+        size. It bounds the memory, and is what a crash can cost; a minute of work is plenty.
     preserve_order : rows leave in the order of the data set; set for all of its plan
     errors : "column": a row that cannot be scored (null, empty, too long, no token for a byte) has
         nulls, and why in the column `error`; "raise": it ends the run
@@ -398,7 +399,10 @@ def _mapped(
         store.begin(_about(job))
         found = store.index()[0]
         index = [ray.put(found)] if found.names else None
-    result = dataset.map_batches(
+    # A block is what Ray hands out. Blocks as they are read hold hours of work; one batch each lets
+    # all engines end together, and a crash cost at most a batch.
+    blocks = dataset.repartition(target_num_rows_per_block=pool.batch_size)
+    result = blocks.map_batches(
         _Actor,
         compute=ray.data.ActorPoolStrategy(min_size=pool.least, max_size=pool.most),
         batch_size=pool.batch_size,

@@ -1,0 +1,109 @@
+"""A driver for the tests of nepit.ray: does what a JSON document on its command line says, on a
+cluster of this machine, and prints what happened as JSON on its last line.
+
+    ray_driver.py '{"temp": FOLDER, "runs": [RUN, ...]}'
+
+RUN: verb, input and output (folders of Parquet), options (the keywords of the verb), kill (ends an
+engine by SIGKILL when so many files are written).
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import ray
+import ray.data
+
+import nepit.ray
+
+VERBS = {"score": nepit.ray.score, "gather": nepit.ray.gather}
+
+
+def children(pid):
+    """All processes that come from this one."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found, left = [], [pid]
+    while left:
+        here = left.pop()
+        found.append(here)
+        left.extend(parents.get(here, ()))
+    return found[1:]
+
+
+def engines():
+    """The processes of Ray that hold an engine."""
+    found = []
+    for pid in children(os.getpid()):
+        try:
+            name = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if name.startswith(b"ray::MapWorker(MapBatches(_Actor)"):
+            found.append(pid)
+    return sorted(found)
+
+
+def written(folder):
+    return len(list(Path(folder).glob("*.parquet")))
+
+
+def kill_one(run, told, over):
+    """Waits for the middle of the run, and ends an engine there."""
+    all_there = run["options"]["concurrency"]
+    before = []
+    while not over.is_set() and len(before) < all_there:
+        time.sleep(0.01)
+        before = engines() if written(run["output"]) >= run["kill"] else []
+    os.kill(before[0], signal.SIGKILL)
+    told.update(killed=before[0], engines=before, written=written(run["output"]))
+    seen = set()
+    while not over.is_set():
+        time.sleep(0.05)
+        seen |= set(engines())
+    told["engines_after"] = sorted(seen)
+
+
+def one(run):
+    dataset = ray.data.read_parquet(run["input"])
+    told, over = {}, threading.Event()
+    result = VERBS[run["verb"]](dataset, **run["options"])
+    killer = threading.Thread(target=kill_one, args=(run, told, over))
+    if run.get("kill"):
+        killer.start()
+    begin = time.monotonic()
+    result.write_parquet(run["output"])
+    told["seconds"] = time.monotonic() - begin
+    over.set()
+    if run.get("kill"):
+        killer.join()
+    told["files"] = written(run["output"])
+    return told
+
+
+def main(spec):
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        object_store_memory=100 << 20,
+        _temp_dir=spec["temp"],
+        log_to_driver=False,
+    )
+    try:
+        told = [one(run) for run in spec["runs"]]
+    finally:
+        ray.shutdown()
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
