@@ -107,7 +107,7 @@ class Judge:
             made = result.choices[0]
             told["token_ids"] = made.token_ids[: made.n_tokens]
             text = c.string_at(made.text, made.n_text_bytes)
-            told["text"] = text.decode(errors="replace")
+            told["text"] = text.decode(errors="replace").rstrip("\ufffd")
             told["finish_reason"] = FINISHES[made.finish]
             if params["logprobs"] is not None:
                 told["logprobs"] = cls.places(made, told["token_ids"], made.n_top)

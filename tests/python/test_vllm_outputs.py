@@ -14,6 +14,12 @@ from nepit._plan import _words_of
 IDS = [7, 3, 9, 4, 1, 12, 8]
 
 
+@pytest.fixture(scope="module")
+def talker():
+    with LLM(DEMO) as llm:
+        yield llm
+
+
 def one(llm, prompt=IDS, **params):
     return llm.generate(prompt, SamplingParams(**params), use_tqdm=False)[0]
 
@@ -143,10 +149,9 @@ def test_parts_beside_the_true_token_are_told_alone(llm):
             assert told.decoded_token == text
 
 
-def test_a_token_of_the_replacement_character_itself():
-    with LLM(DEMO) as llm:
-        out = one(llm, "x \ufffd y", max_tokens=0, prompt_logprobs=0)
-        told = [next(iter(p.values())).decoded_token for p in out.prompt_logprobs[1:]]
+def test_a_token_of_the_replacement_character_itself(talker):
+    out = one(talker, "x \ufffd y", max_tokens=0, prompt_logprobs=0)
+    told = [next(iter(p.values())).decoded_token for p in out.prompt_logprobs[1:]]
     assert "\ufffd" not in "".join(told) or "".join(told).count("\ufffd") == 1
 
 
@@ -156,34 +161,30 @@ def test_detokenize_false_tells_no_text(llm):
     assert out.outputs[0].text == "" and all(x.decoded_token is None for x in told)
 
 
-def test_stop_reasons():
-    with LLM(DEMO) as llm:
-        plain = llm.generate(
-            "The capital of France is", SamplingParams(max_tokens=8, temperature=0)
-        )
-        text, ids = plain[0].outputs[0].text, plain[0].outputs[0].token_ids
-        word = text[4:8]
-        stopped = one(llm, "The capital of France is", max_tokens=8, temperature=0, stop=word)
-        assert stopped.outputs[0].text == text[: text.index(word)]
-        assert stopped.outputs[0].stop_reason == word
-        with_it = one(
-            llm, "The capital of France is", max_tokens=8, temperature=0, stop=[word],
-            include_stop_str_in_output=True,
-        )  # fmt: skip
-        assert with_it.outputs[0].text == text[: text.index(word)] + word
-        by_id = one(
-            llm, "The capital of France is", max_tokens=8, temperature=0, stop_token_ids=[ids[2]]
-        )
-        assert by_id.outputs[0].token_ids == ids[:3] and by_id.outputs[0].stop_reason == ids[2]
+def test_stop_reasons(talker):
+    plain = talker.generate("The capital of France is", SamplingParams(max_tokens=8, temperature=0))
+    text, ids = plain[0].outputs[0].text, plain[0].outputs[0].token_ids
+    word = text[4:8]
+    stopped = one(talker, "The capital of France is", max_tokens=8, temperature=0, stop=word)
+    assert stopped.outputs[0].text == text[: text.index(word)]
+    assert stopped.outputs[0].stop_reason == word
+    with_it = one(
+        talker, "The capital of France is", max_tokens=8, temperature=0, stop=[word],
+        include_stop_str_in_output=True,
+    )  # fmt: skip
+    assert with_it.outputs[0].text == text[: text.index(word)] + word
+    by_id = one(
+        talker, "The capital of France is", max_tokens=8, temperature=0, stop_token_ids=[ids[2]]
+    )
+    assert by_id.outputs[0].token_ids == ids[:3] and by_id.outputs[0].stop_reason == ids[2]
 
 
-def test_bad_words():
-    with LLM(DEMO) as llm:
-        plain = one(llm, "The capital of France is", max_tokens=6, temperature=0).outputs[0]
-        (token,) = llm.get_tokenizer().encode(".")
-        assert token in plain.token_ids
-        bad = one(llm, "The capital of France is", max_tokens=6, temperature=0, bad_words=["."])
-        assert token not in bad.outputs[0].token_ids
+def test_bad_words(talker):
+    plain = one(talker, "The capital of France is", max_tokens=6, temperature=0).outputs[0]
+    (token,) = talker.get_tokenizer().encode(".")
+    assert token in plain.token_ids
+    bad = one(talker, "The capital of France is", max_tokens=6, temperature=0, bad_words=["."])
+    assert token not in bad.outputs[0].token_ids
 
 
 def test_bad_words_stand_behind_a_space_too_where_they_are_as_many_tokens():

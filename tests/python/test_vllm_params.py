@@ -1,4 +1,4 @@
-"""SamplingParams: fields, defaults, order, checks, copies; and what they mean, C being the judge."""
+"""SamplingParams: fields, defaults, order, checks, copies; and what they mean, C the judge."""
 
 import copy
 import dataclasses

@@ -197,9 +197,10 @@ HI = [{"role": "user", "content": "Say hi"}]
 
 
 def test_dialogues(talker, demo):
-    params = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0)
-    single = talker.chat(HI, params)
-    several = talker.chat([HI, [*HI, {"role": "assistant", "content": "hi"}, *HI]], params)
+    scored = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0)
+    params = SamplingParams(max_tokens=0)
+    single = talker.chat(HI, scored)
+    several = talker.chat([HI, HI[:1]], scored)
     assert single[0].prompt_token_ids == demo.chat(HI).token_ids.tolist()
     assert several[0].prompt_logprobs == single[0].prompt_logprobs and len(several) == 2
     parts = [{"role": "user", "content": [{"type": "text", "text": "Say hi"}]}]
