@@ -292,6 +292,27 @@ static np_status start(struct exchange *exchange, np_error *err)
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
+/* What a request took; one that was cut off has only what was heard of it. */
+static void count_tokens(struct exchange *exchange, size_t i)
+{
+    const np_result *result = &exchange->results[i];
+    const struct heard *heard = &exchange->heard[i];
+    bool cut = result->error.status != NP_OK && heard->choices && !result->n_choices;
+    const np_generated *choices = cut ? heard->choices : result->choices;
+    size_t n_choices = cut ? heard->result.n_choices : result->n_choices;
+    size_t n_tokens = result->n_tokens ? result->n_tokens : heard->result.n_tokens;
+    if (!n_tokens) n_tokens = exchange->requests[i].n_tokens;
+    size_t n_needed = n_tokens ? n_tokens - 1 : 0; /* the last has no row */
+    exchange->n_prompt_tokens += n_tokens;
+    exchange->n_computed += result->n_computed;
+    for (size_t k = 0; k < n_choices; k++) {
+        n_needed += choices[k].n_tokens;
+        exchange->n_generated += choices[k].n_tokens;
+    }
+    if (result->error.status == NP_OK && n_needed > result->n_computed)
+        exchange->n_cached += n_needed - result->n_computed;
+}
+
 /* The results, once all is finished; the first that failed decides. */
 static np_status collect(struct exchange *exchange, np_error *err)
 {
@@ -301,17 +322,7 @@ static np_status collect(struct exchange *exchange, np_error *err)
     exchange->ticket = NULL;
     pthread_mutex_unlock(&server->lock);
     np_status status = np_wait(ticket, exchange->results, err);
-    for (size_t i = 0; i < exchange->n_requests; i++) {
-        const np_result *result = &exchange->results[i];
-        exchange->n_prompt_tokens += result->n_tokens;
-        exchange->n_computed += result->n_computed;
-        size_t n_needed = result->n_tokens ? result->n_tokens - 1 : 0; /* the last has no row */
-        for (size_t k = 0; k < result->n_choices; k++) {
-            n_needed += result->choices[k].n_tokens;
-            exchange->n_generated += result->choices[k].n_tokens;
-        }
-        if (n_needed > result->n_computed) exchange->n_cached += n_needed - result->n_computed;
-    }
+    for (size_t i = 0; i < exchange->n_requests; i++) count_tokens(exchange, i);
     if (status != NP_OK) name_place(exchange, err);
     return status;
 }

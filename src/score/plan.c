@@ -111,9 +111,9 @@ static np_status candidate_shape(struct plan *plan, const np_request *request, s
         return error_set(err, NP_EINPUT, "candidate_ids", NO_OFFSET, "at least one id is needed");
     if (plan->per_row && n_given != plan->n_rows) {
         np_status status = error_set(err, NP_EINPUT, "candidate_ids", NO_OFFSET,
-                                     "%zu rows are given, %zu are expected (%zu tokens, start %zu)",
-                                     n_given, plan->n_rows, plan->n_tokens, plan->start);
-        return error_given(err, status, "%zu rows", n_given);
+                                     "rows expected: %zu (%zu tokens, start %zu); rows given",
+                                     plan->n_rows, plan->n_tokens, plan->start);
+        return error_given(err, status, "%zu", n_given);
     }
     if (request->n_candidates > INT32_MAX || request->n_candidates > SIZE_MAX / 16 / *n_lists) {
         np_status status = error_set(err, NP_ELIMIT, "candidate_ids", NO_OFFSET,
