@@ -210,7 +210,7 @@ class Ticket:
         self._keeps: tuple[object, ...] = (requests, keeps)
         self._engine, self._lock, self._pid = engine, threading.Lock(), os.getpid()
         self._out = c.c_void_p()  # C writes it: no interrupt comes between running and knowing it
-        begin = c.byref(requests, first * c.sizeof(bridge.Request)) if first else requests
+        begin = (bridge.Request * n).from_buffer(requests, first * c.sizeof(bridge.Request))
         with engine as pointer:
             bridge.call("np_submit", pointer, begin, n, _no_ready, None, c.byref(self._out))
         watching = watch()
