@@ -4,10 +4,10 @@ set. Nothing here knows how the tables come.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Optional, Union, cast
+from typing import TYPE_CHECKING, Optional, Union, cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,15 +16,21 @@ from numpy.typing import NDArray
 from . import _checkpoint as checkpoint
 from . import _native as native
 from ._bridge import NepitError
-from ._requests import Candidates, Prompt
 from ._results import Gathered, Score
+from ._types import Candidates, Prompt
+
+if TYPE_CHECKING:
+    from ._gather import GatherOptions
+    from ._score import ScoreOptions
 
 Ids = NDArray[np.int64]
 Cell = Union[str, bytes, int, Ids, list[Ids], Exception, None]
 Answer = Union[Score, Gathered]
+Found = Union[Answer, NepitError]
 
-AT_ONCE = 16  # teacher scoring: rows of a batch that are in the engine at the same time
 ROW_ERRORS = ("EINPUT", "ELIMIT", "ENUMERIC")  # the row's; any other ends the run
+_PLACE = re.compile(r"^(prompts|response|candidates|start)\[\d+\](?:\.(\w+))?")
+_INPUT = {"prompts": "prompt", "candidate_ids": "candidates", "start": "start"}
 LIST_LIMIT = 2**31 - 1  # values in one list column of a batch
 
 # ---- columns -------------------------------------------------------------------------------------
@@ -219,46 +225,26 @@ class Job:
 @dataclass(frozen=True)
 class Verb:
     columns: Mapping[str, Column]
-    run: Callable[[native.Model, Job, Sequence[Sequence[Cell]]], list[Union[Answer, Exception]]]
+    run: Callable[[native.Model, Job, Sequence[Sequence[Cell]]], list[Found]]
 
 
-def _score(
-    model: native.Model, job: Job, rows: Sequence[Sequence[Cell]]
-) -> list[Union[Answer, Exception]]:
-    """All rows in one call. It refuses before any work, so the halves of what was refused cost
-    little, and only the row that is wrong fails.
-    """
-    try:
-        prompts = [cast(Prompt, row[0]) for row in rows]
-        return list(cast("list[Score]", model.score(prompts, **job.options)))
-    except (NepitError, TypeError, ValueError) as error:
-        if isinstance(error, NepitError) and error.code not in ROW_ERRORS:
-            raise
-        if len(rows) == 1:
-            return [error]
-    half = len(rows) // 2
-    return _score(model, job, rows[:half]) + _score(model, job, rows[half:])
+def _score(model: native.Model, job: Job, rows: Sequence[Sequence[Cell]]) -> list[Found]:
+    prompts = [cast(Prompt, row[0]) for row in rows]
+    options = cast("ScoreOptions", job.options)
+    return list(model.score(prompts, errors="return", **options))
 
 
-def _gather(
-    model: native.Model, job: Job, rows: Sequence[Sequence[Cell]]
-) -> list[Union[Answer, Exception]]:
-    """A call for each row, many at the same time: the engine runs them together."""
-
-    def one(row: Sequence[Cell]) -> Union[Answer, Exception]:
-        given: dict[str, object] = {**job.options, **dict(zip(job.inputs, row))}
-        prompt = cast(Prompt, given.pop("prompt"))
-        response = cast(Optional[Prompt], given.pop("response", None))
-        candidates = cast(Candidates, given.pop("candidates"))
-        try:
-            return model.gather(prompt, response, candidates, **given)  # type: ignore[arg-type]
-        except (NepitError, TypeError, ValueError) as error:
-            if isinstance(error, NepitError) and error.code not in ROW_ERRORS:
-                raise
-            return error
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(one, rows))
+def _gather(model: native.Model, job: Job, rows: Sequence[Sequence[Cell]]) -> list[Found]:
+    given = dict(job.options)
+    given |= {name: list(cells) for name, cells in zip(job.inputs, zip(*rows))}
+    prompts = cast("list[Prompt]", given.pop("prompt"))
+    response = cast("Optional[list[Prompt]]", given.pop("response", None))
+    candidates = cast("list[Candidates]", given.pop("candidates"))
+    start = cast("Optional[list[int]]", given.pop("start", None))
+    options = cast("GatherOptions", given)
+    return list(
+        model.gather(prompts, response, candidates, start=start, errors="return", **options)
+    )
 
 
 VERBS = {"score": Verb(SCORE, _score), "gather": Verb(GATHER, _gather)}
@@ -364,16 +350,31 @@ class Worker:
         if not rows:
             return
         found = VERBS[self.job.verb].run(self.model, self.job, [cells[i] for i in rows])
-        failed = {i: x for i, x in zip(rows, found) if isinstance(x, Exception)}
+        failed = {i: self._here(x) for i, x in zip(rows, found) if isinstance(x, NepitError)}
+        for error in failed.values():
+            if error.code not in ROW_ERRORS:
+                raise error
         batch.errors.update(failed)
         good = [i for i in rows if i not in failed]
         if not good:
             return
-        answers = [x for x in found if not isinstance(x, Exception)]
+        answers = [x for x in found if not isinstance(x, NepitError)]
         done = table_of(answers, self.job.columns)
         if self.store is not None:
             self.store.write(name, [cast(bytes, batch.keys[i]) for i in good], done)
         batch.add(good, done, reused=False)
+
+    def _here(self, error: NepitError) -> NepitError:
+        """The error in terms of the data set: it names the column, and no place in a batch, which
+        is another one the next time.
+        """
+
+        def column(match: re.Match[str]) -> str:
+            word = _INPUT.get(match[2]) or _INPUT.get(match[1], match[1])
+            return self.job.inputs.get(word, word)
+
+        message, where = (_PLACE.sub(column, text) for text in (error.message, error.where))
+        return NepitError(error.code, message, where, error.given, error.offset)
 
     def _beside(self, table: pa.Table, batch: _Batch) -> pa.Table:
         if self.job.raises and batch.errors:

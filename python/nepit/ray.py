@@ -16,14 +16,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union, get_args
 
 import numpy as np
 
 from . import _arrays as arrays
 from . import _bridge as bridge
 from ._bridge import NepitError
-from ._requests import CONDITIONS, MODES, Candidates
+from ._types import Candidates, Condition, LogprobsMode
 
 try:
     from . import _checkpoint as _kept
@@ -39,6 +39,7 @@ Checkpoint = _kept.Checkpoint
 Want = Union[Sequence[str], Mapping[str, str], None]
 Errors = Literal["column", "raise"]
 PROFILES = ("f32", "bf16", "int16")
+MODES, CONDITIONS = get_args(LogprobsMode), (None, *get_args(Condition))
 SCORE_WANT = ("logprobs", "token_ids", "ranks", "total", "n_tokens")
 GATHER_WANT = ("scores", "start")
 
@@ -53,11 +54,11 @@ def score(
     top: int = 0,
     entropy: bool = False,
     mass: bool = False,
-    condition: Optional[str] = None,
+    condition: Optional[Condition] = None,
     add_special: Optional[bool] = None,
     parse_special: Optional[bool] = None,
     score_temperature: Optional[float] = None,
-    logprobs_mode: str = "raw_logprobs",
+    logprobs_mode: LogprobsMode = "raw_logprobs",
     profile: Optional[str] = None,
     threads: int = 1,
     context: int = 0,
@@ -141,8 +142,9 @@ def gather(
     want: Want = None,
     tail: bool = False,
     score_temperature: Optional[float] = None,
-    logprobs_mode: str = "raw_logprobs",
+    logprobs_mode: LogprobsMode = "raw_logprobs",
     add_special: Optional[bool] = None,
+    parse_special: Optional[bool] = None,
     profile: Optional[str] = None,
     threads: int = 1,
     context: int = 0,
@@ -166,7 +168,7 @@ def gather(
         for the whole data set
     start : first row, a number or a column, in place of a response
     want : scores, start (default, and tail where it is asked for), token_ids, n_tokens, reused
-    tail, score_temperature, logprobs_mode, add_special : as in `Model.gather`
+    tail, score_temperature, logprobs_mode, add_special, parse_special : as in `Model.gather`
 
     The rest is as in `score`.
 
@@ -181,6 +183,7 @@ def gather(
         "score_temperature": score_temperature,
         "logprobs_mode": logprobs_mode,
         "add_special": add_special,
+        "parse_special": parse_special,
     }
     if response is not None and start is None:
         inputs["response"] = response
@@ -354,7 +357,7 @@ class _Pool:
     num_cpus: float
     batch_size: int
     preserve_order: bool
-    remote: Mapping[str, object]
+    remote: Mapping[str, Any]
 
 
 def _pool(
@@ -376,7 +379,9 @@ def _pool(
 class _Actor(tables.Worker):
     """A worker whose index lies in the object store: once for each machine."""
 
-    def __init__(self, job: tables.Job, index: Optional[Sequence[object]]) -> None:
+    def __init__(
+        self, job: tables.Job, index: Optional[Sequence[ray.ObjectRef[_kept.Index]]]
+    ) -> None:
         import ray
 
         super().__init__(job, ray.get(index[0]) if index else None)
@@ -392,7 +397,7 @@ def _mapped(
         if names is not None and name not in names:
             there = ", ".join(names)
             raise NepitError("EINPUT", f"there is no such column among {there}", "column", name)
-    index: Optional[list[object]] = None
+    index: Optional[list[ray.ObjectRef[_kept.Index]]] = None
     if checkpoint is not None:
         job = dataclasses.replace(job, folder=_kept.absolute(checkpoint))
         store = _kept.Store(str(job.folder))
