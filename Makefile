@@ -3,9 +3,9 @@ PREFIX ?= /usr/local
 
 build:
 	./run build
-demo test test-long test-peers fuzz bench bench-peers bench-server wheel clean:
+demo test test-long test-peers fuzz bench bench-peers bench-server wheel docs clean:
 	./run $@
 install:
 	./run install "$(PREFIX)"
 
-.PHONY: build demo test test-long test-peers fuzz bench bench-peers bench-server wheel clean install
+.PHONY: build demo test test-long test-peers fuzz bench bench-peers bench-server wheel docs clean install
