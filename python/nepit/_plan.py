@@ -37,7 +37,9 @@ class Rules:
 class Plan:
     """One SamplingParams, checked again: fields may have been set since it was made."""
 
-    def __init__(self, given: SamplingParams, rules: Rules, where: str) -> None:
+    def __init__(
+        self, given: SamplingParams, rules: Rules, where: str, last: Optional[Plan] = None
+    ) -> None:
         if not isinstance(given, SamplingParams):
             raise TypeError(f"{where}: SamplingParams are expected, not {given!r}")
         params = copy.copy(given)
@@ -60,7 +62,18 @@ class Plan:
         self._ask_for_scores(params, mode)
         self._check("logprobs", params.logprobs)
         if params.max_tokens != 0:
-            self._batch.drawing(0, self.drawing)
+            self._draw(last)
+
+    def _draw(self, last: Optional[Plan]) -> None:
+        """How tokens are drawn: as by the plan before it, more often than not."""
+        if last is not None and last.drawing == self.drawing:
+            drawer = last._drawer
+        else:
+            drawer = Batch(1)
+            drawer.drawing(0, self.drawing)
+        self._request.sampling = drawer.requests[0].sampling
+        self._request.max_tokens = drawer.requests[0].max_tokens
+        self._drawer: Batch = drawer
 
     def _ask_for_scores(self, params: SamplingParams, mode: str) -> None:
         request = self._request
@@ -101,7 +114,7 @@ def _drawing_of(params: SamplingParams, rules: Rules, mode: str) -> Drawing:
     ends = list(params.stop_token_ids or ())
     if not params.ignore_eos:
         ends += [token for token in rules.end_ids if token not in ends]
-    labels = params.logprob_token_ids
+    labels, allowed = params.logprob_token_ids, params.allowed_token_ids
     return Drawing(
         max_tokens=params.max_tokens,
         temperature=params.temperature,
@@ -113,7 +126,7 @@ def _drawing_of(params: SamplingParams, rules: Rules, mode: str) -> Drawing:
         repetition_penalty=params.repetition_penalty,
         seed=None if params.seed is None else params.seed % 2**64,
         logit_bias=params.logit_bias or {},
-        allowed_token_ids=params.allowed_token_ids,
+        allowed_token_ids=None if allowed is None else list(allowed),
         bad_words=_words_of(params.bad_words or (), rules.encode),
         stop=list(params.stop or ()),
         stop_token_ids=ends,
@@ -124,7 +137,7 @@ def _drawing_of(params: SamplingParams, rules: Rules, mode: str) -> Drawing:
         n=params.n,
         processed=mode.startswith("processed"),
         top=params.logprobs if labels is None else 0,
-        candidates=labels,
+        candidates=None if labels is None else list(labels),
     )
 
 

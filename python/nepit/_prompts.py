@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Optional, TypedDict, Union, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ._bridge import NepitError
-from ._requests import Prompt, is_prompt
+from ._requests import is_prompt
 from ._sampling import refuse, wrong
+from ._types import Ids, Prompt
 
-TokenIds = Union[Sequence[int], "NDArray[np.integer]"]
 Dialogue = Sequence[Mapping[str, object]]
 
 
@@ -46,10 +43,10 @@ class TokensPrompt(_TokensOptions):
     cache_salt : as in `TextPrompt`
     """
 
-    prompt_token_ids: TokenIds
+    prompt_token_ids: Ids
 
 
-PromptType = Union[str, TextPrompt, TokensPrompt, TokenIds]
+PromptType = Union[str, TextPrompt, TokensPrompt, Ids]
 
 _KNOWN = frozenset(("prompt", "prompt_token_ids", "cache_salt", "prompt_token_offsets"))
 _UNSERVED = {

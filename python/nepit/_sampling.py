@@ -12,7 +12,8 @@ from typing import Any, NoReturn, Optional, Union
 import numpy as np
 
 from ._bridge import NepitError
-from ._requests import MODES, Candidates
+from ._requests import MODES
+from ._types import Candidates
 
 COOLEST = 1e-2  # vLLM draws at no lower temperature than this, 0 apart
 MAX_LABELS = 128  # ids of logprob_token_ids, as in vLLM
@@ -177,31 +178,39 @@ class SamplingParams:
     logprobs_mode: Optional[str] = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        for name, (neutral, why) in _UNSERVED.items():
-            value = getattr(self, name)
-            if value is not None and value not in neutral:
-                refuse(name, value, why)
+        given = [(name, x) for name, x in self.__dict__.items() if x is not _DEFAULTS[name]]
+        for name, value in given:
+            if name in _UNSERVED:
+                neutral, why = _UNSERVED[name]
+                if value not in neutral:
+                    refuse(name, value, why)
         self._normalise()
-        for name, (low, high, allowed) in _NUMBERS.items():
+        for name, _ in given:
             value = getattr(self, name)
-            if value is not None or _DEFAULTS[name] is not None:
-                _number(name, value, low, high, allowed)
-        for name, (least, most, allowed) in _COUNTS.items():
-            value = getattr(self, name)
-            if value is not None or (_DEFAULTS[name] is not None and name != "max_tokens"):
-                _count(name, value, least, most, allowed)
-        self._check_following()
-        self._check_scoring()
-        if 0 < self.temperature < COOLEST:
+            if value is None and (_DEFAULTS[name] is None or name == "max_tokens"):
+                continue
+            if name in _NUMBERS:
+                _number(name, value, *_NUMBERS[name])
+            elif name in _COUNTS:
+                _count(name, value, *_COUNTS[name])
+        if given:
+            self._check_following()
+            self._check_scoring()
+        if self.temperature < COOLEST:
+            self._cool()
+
+    def _cool(self) -> None:
+        """Temperatures below what vLLM draws at."""
+        if self.temperature > 0:
             warnings.warn(
                 f"temperature {self.temperature} is drawn at {COOLEST}; 0 is the likeliest token",
-                stacklevel=3,
+                stacklevel=4,
             )
             self.temperature = COOLEST
-        if self.temperature == 0:
-            if self.n > 1:
-                wrong("n", self.n, "must be 1 where temperature is 0: all choices would be alike")
-            self.top_p, self.top_k, self.min_p = 1.0, 0, 0.0
+            return
+        if self.n > 1:
+            wrong("n", self.n, "must be 1 where temperature is 0: all choices would be alike")
+        self.top_p, self.top_k, self.min_p = 1.0, 0, 0.0
 
     def _normalise(self) -> None:
         """The forms that vLLM stores."""
@@ -211,9 +220,8 @@ class SamplingParams:
             values = getattr(self, name)
             if isinstance(values, (str, bytes)):
                 raise TypeError(f"{name}: a list is expected, not {values!r}")
-            setattr(self, name, [] if values is None else list(values))
-        self.stop_token_ids = list(dict.fromkeys(self.stop_token_ids or ()))
-        self.bad_words = list(dict.fromkeys(self.bad_words or ()))
+            known = values if name == "stop" else dict.fromkeys(values or ())
+            setattr(self, name, list(known or ()))
         if self.seed == -1:
             self.seed = None
         self.thinking_token_budget = None  # -1 and None are the same
@@ -258,13 +266,11 @@ class SamplingParams:
                     f"must be the number of logprob_token_ids: {len(labels)}",
                 )
         candidates = self.prompt_logprob_token_ids
-        if self.prompt_logprob_start is not None and self.prompt_logprobs is None:
-            if candidates is None:
-                wrong(
-                    "prompt_logprob_start",
-                    self.prompt_logprob_start,
-                    "needs prompt_logprobs or prompt_logprob_token_ids",
-                )
+        start, scored = self.prompt_logprob_start, self.prompt_logprobs is not None
+        if start is not None and not scored and candidates is None:
+            wrong(
+                "prompt_logprob_start", start, "needs prompt_logprobs or prompt_logprob_token_ids"
+            )
         if self.prompt_logprob_tail and candidates is None:
             wrong("prompt_logprob_tail", True, "needs prompt_logprob_token_ids")
         if self.logprobs_mode is not None and self.logprobs_mode not in MODES:

@@ -29,14 +29,15 @@ class Tokenizer:
     def __init__(self, texts: Texts) -> None:
         if not texts.info.has_tokenizer:
             raise bridge.NepitError("EUNSUPPORTED", "the model has no tokenizer", "tokenizer")
-        told = bridge.lib.np_model_tokenizer(texts._model.pointer)
         self._texts = texts
         self._special: dict[int, bool] = {}
         self.name_or_path = texts.info.path
         self.vocab_size = texts.info.n_vocab
-        self.bos_token, self.eos_token = _text(told.bos_token), _text(told.eos_token)
-        self.pad_token, self.unk_token = _text(told.pad_token), _text(told.unk_token)
-        self.chat_template = _text(told.chat_template)
+        with texts._model as model:
+            told = bridge.lib.np_model_tokenizer(model)
+            self.bos_token, self.eos_token = _text(told.bos_token), _text(told.eos_token)
+            self.pad_token, self.unk_token = _text(told.pad_token), _text(told.unk_token)
+            self.chat_template = _text(told.chat_template)
         self.bos_token_id = _known(texts.info.bos_id)
         self.eos_token_id = _known(texts.info.eos_id)
         self.pad_token_id, self.unk_token_id = self._id(self.pad_token), self._id(self.unk_token)

@@ -16,11 +16,12 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn, Optional, Union, cast
+from typing import NoReturn, Optional, Union
 
 from . import _arrays as arrays
 from . import _bridge as bridge
 from . import _engine_args as engine_args
+from . import _handles as handles
 from ._native import Model
 from ._outputs import (
     CompletionOutput,
@@ -38,7 +39,6 @@ from ._prompts import (
     Dialogue,
     PromptType,
     TextPrompt,
-    TokenIds,
     TokensPrompt,
     dialogues_of,
     plain_contents,
@@ -49,6 +49,7 @@ from ._requests import MODES, TO_THE_END, Batch
 from ._results import Score
 from ._sampling import RequestOutputKind, SamplingParams, refuse, wrong
 from ._tokenizer import Tokenizer
+from ._types import Ids, LogprobsMode
 
 __all__ = [
     "LLM",
@@ -232,7 +233,8 @@ class LLM:
             return []
         with self._lock:
             first, self._n_requests = self._n_requests, self._n_requests + len(many)
-        batch, texts = Batch(len(many)), []
+        batch = Batch(len(many))
+        texts: list[Optional[str]] = []
         for i, (prompt, plan) in enumerate(zip(many, plans)):
             plan.fill(batch, i, self._seed_of(first + i))
             texts.append(_place(batch, i, prompt, add_special))
@@ -240,7 +242,7 @@ class LLM:
             batch.requests[i].priority = number
         try:
             with processed(use_tqdm, len(many), self.model):
-                answers = self.model._run(batch)
+                answers = self._run(batch)
         except bridge.NepitError as error:
             raise _renamed(error, isinstance(sampling_params, Sequence)) from None
         return [
@@ -316,7 +318,7 @@ class LLM:
         start: int = 0,
         top: int = 0,
         score_temperature: Optional[float] = None,
-        logprobs_mode: str = "raw_logprobs",
+        logprobs_mode: LogprobsMode = "raw_logprobs",
     ) -> list[Score]:
         """The log-probability of every token, as arrays: `Model.score` on vLLM's prompts.
 
@@ -327,20 +329,19 @@ class LLM:
         score_temperature : divides the logits before the softmax
         """
         many = [sequence_of(p, f"prompts[{i}]")[0] for i, p in enumerate(prompts_of(prompts))]
-        found = self.model.score(
+        return self.model.score(
             many,
             start=start,
             top=top,
             score_temperature=score_temperature,
             logprobs_mode=logprobs_mode,
         )
-        return cast("list[Score]", found)
 
     def score_labels(
         self,
-        query: Union[str, TokenIds],
-        items: Sequence[Union[str, TokenIds]],
-        label_token_ids: TokenIds,
+        query: Union[str, Ids],
+        items: Sequence[Union[str, Ids]],
+        label_token_ids: Ids,
         *,
         apply_softmax: bool = True,
         item_first: bool = False,
@@ -355,17 +356,18 @@ class LLM:
         apply_softmax : among the labels alone; False: among the whole vocabulary
         add_special_tokens : BOS and EOS of the query, as the tokenizer adds them
         """
-        if len(items) == 0 or len(label_token_ids) == 0:
+        labels = arrays.ids_array(label_token_ids, "label_token_ids")
+        if len(items) == 0 or labels.size == 0:
             wrong("items" if len(items) == 0 else "label_token_ids", [], "must not be empty")
-        head = self.model._as_ids(query, add_special_tokens).tolist()
+        head = self._ids_of(query, "query", add_special_tokens)
         batch = Batch(len(items))
         for i, item in enumerate(items):
-            tail = self.model._as_ids(item, False).tolist()
+            tail = self._ids_of(item, f"items[{i}]", False)
             batch.prompt(i, tail + head if item_first else head + tail, name=f"items[{i}]")
-            batch.candidates(i, cast("Sequence[int]", label_token_ids), "label_token_ids")
+            batch.candidates(i, labels)
             batch.requests[i].start, batch.requests[i].next = TO_THE_END // 2, 1
-        answers = self.model._run(batch)
-        found = []
+        answers = self._run(batch)
+        found: list[float] = []
         for i in range(len(items)):
             result = answers.results[i]
             values = arrays.floats(answers, result.scores, (result.n_candidates,)).tolist()
@@ -427,9 +429,23 @@ class LLM:
 
     # ---- inside ----------------------------------------------------------------------------------
 
+    def _run(self, batch: Batch) -> bridge.Answers:
+        answers = handles.run(self.model._engine, batch.requests, batch.keeps)
+        for i, result in enumerate(answers.results):
+            if result.error.status:
+                raise bridge.error_of(result.error, f"requests[{i}]")
+        return answers
+
     def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self.model.tokenize(text, add_special=False).token_ids.tolist()
-        return ids
+        return self._ids_of(text, "text", False)
+
+    def _ids_of(self, given: Union[str, Ids], where: str, add_special: bool) -> list[int]:
+        if isinstance(given, str):
+            ids = self.model.tokenize(given, add_special=add_special).token_ids
+        else:
+            ids = arrays.ids_array(given, where)
+        listed: list[int] = ids.tolist()
+        return listed
 
     def _seed_of(self, number: int) -> Optional[int]:
         """What request `number` draws with, where it names no seed."""
@@ -445,9 +461,11 @@ class LLM:
         if len(given) != n:
             wrong("sampling_params", len(given), f"must be one for all, or {n}, as many as prompts")
         known: dict[int, Plan] = {}
+        last = None
         for i, params in enumerate(given):
             if id(params) not in known:
-                known[id(params)] = Plan(params, self._rules, f"sampling_params[{i}]")
+                last = Plan(params, self._rules, f"sampling_params[{i}]", last)
+                known[id(params)] = last
         return [known[id(params)] for params in given]
 
     def _output(

@@ -12,12 +12,12 @@ FINISHES = {1: "length", 2: "stop", 3: "stop"}
 class Judge:
     """A model and an engine of its own, without a prefix cache."""
 
-    def __init__(self, path):
+    def __init__(self, path, threads=0):
         self.lib, self.keeps = c.CDLL(os.environ["NEPIT_LIBRARY"]), []
         self.model, self.engine, error = c.c_void_p(), c.c_void_p(), layout.Error()
         where = os.fsencode(path)
         assert self.lib.np_model_open(where, None, c.byref(self.model), c.byref(error)) == 0
-        options = layout.EngineOptions(no_cache=1)
+        options = layout.EngineOptions(no_cache=1, n_threads=threads)
         opened = self.lib.np_engine_open(
             self.model, c.byref(options), c.byref(self.engine), c.byref(error)
         )
