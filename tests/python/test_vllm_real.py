@@ -84,7 +84,7 @@ def told(folder):
         pytest.skip("NEPIT_VLLM_PYTHON names no Python with vllm")
     cases = [*BOTH_TAKE, *BOTH_REFUSE, *(p for p, _ in (*NEPIT_TAKES, *NEPIT_REFUSES))]
     asked = {"verdicts": cases, "questions": QUESTIONS, "defaults": ["temperature", "top_k"]}
-    command = [PYTHON, str(Path(__file__).parent / "vllm_peer.py"), str(folder)]
+    command = [PYTHON, str(Path(__file__).parent / "vllm_tells.py"), str(folder)]
     ran = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-3000:]
     return json.loads(ran.stdout)

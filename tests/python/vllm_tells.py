@@ -1,6 +1,6 @@
 """What the real vLLM says of itself and of a tiny model, as JSON on standard output.
 
-python vllm_peer.py FOLDER < questions.json
+python vllm_tells.py FOLDER < questions.json
 """
 
 import dataclasses
