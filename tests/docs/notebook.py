@@ -18,7 +18,12 @@ def run():
     os.environ["NEPIT_LIBRARY"] = str(pages.BUILD / "libnepit.so")
     os.environ["PYTHONPATH"] = str(pages.ROOT / "python")
     notebook = nbformat.read(NOTEBOOK, 4)
-    client = NotebookClient(notebook, timeout=120, resources={"metadata": {"path": NOTEBOOK.parent}})
+    client = NotebookClient(
+        notebook,
+        timeout=120,
+        coalesce_streams=True,
+        resources={"metadata": {"path": NOTEBOOK.parent}},
+    )
     client.execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # the times of day

@@ -1,11 +1,12 @@
 """Every code block of the documentation is run."""
 
+import subprocess
+
 import pages
 import pytest
 
 # who runs the blocks of another kind
 ELSEWHERE = {
-    "c": "tests/cli/test_readme.py compiles it",
     "{include}": "Sphinx",
     "{toctree}": "Sphinx",
     "{eval-rst}": "Sphinx",
@@ -26,7 +27,7 @@ SHELL = [
 
 def test_every_block_is_of_a_kind_that_is_run():
     kinds = {block.language for page in pages.PAGES for block in pages.blocks_of(page)}
-    assert kinds <= {"python", "sh", *ELSEWHERE}
+    assert kinds <= {"python", "sh", "c", *ELSEWHERE}
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
@@ -41,3 +42,17 @@ def test_commands_print_what_the_page_shows(block, tmp_path):
     done = pages.run_shell(block.code, tmp_path)
     assert done.returncode == 0, done.stderr
     assert block.output in (None, done.stdout)
+
+
+def test_the_program_in_c(tmp_path):
+    (code,) = [
+        block.code for block in pages.blocks_of(pages.ROOT / "README.md") if block.language == "c"
+    ]
+    assert code.count("\n") <= 30
+    (tmp_path / "example.c").write_text(code)
+    command = ["cc", "-std=c11", "-Wall", "-Werror", "example.c", f"-I{pages.ROOT / 'include'}"]
+    command += [f"-L{pages.BUILD}", "-lnepit", f"-Wl,-rpath,{pages.BUILD}", "-o", "example"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    printed = pages.run_shell('./example "$NEPIT_MODEL"', tmp_path).stdout
+    assert printed.splitlines()[0].split() == ["row", "4,", "token", "7042:", "-0.2581"]
+    assert len(printed.splitlines()) == 6
