@@ -72,11 +72,11 @@ class Index:
         return np.where(self.keys[at] == asked, at, -1)
 
 
-def index_of(parts: Mapping[str, Sequence[bytes]]) -> Index:
-    """The index of parts, given the keys of each."""
+def index_of(parts: Mapping[str, bytes]) -> Index:
+    """The index of parts, given the keys of each, one behind the other."""
     names = tuple(sorted(parts))
-    keys = np.array([key for name in names for key in parts[name]], f"S{KEY_BYTES}")
-    counts = [len(parts[name]) for name in names]
+    keys = np.frombuffer(b"".join(parts[name] for name in names), f"S{KEY_BYTES}")
+    counts = [len(parts[name]) // KEY_BYTES for name in names]
     part = np.repeat(np.arange(len(names), dtype=np.int32), counts)
     row = np.concatenate([np.arange(n, dtype=np.int32) for n in counts] or [part])
     order = np.argsort(keys, kind="stable")
@@ -173,7 +173,8 @@ class Store:
             found = self._read(name)[0]
         except _Damaged:
             return name, {}
-        return name, {key: row for row, key in enumerate(found)}
+        starts = range(0, len(found), KEY_BYTES)
+        return name, {found[at : at + KEY_BYTES]: row for row, at in enumerate(starts)}
 
     def write(self, name: str, keys: Sequence[bytes], answers: pa.Table) -> None:
         """Writes a part: whole or not at all."""
@@ -211,22 +212,21 @@ class Store:
             raise _Damaged from error
         return data
 
-    def _keys_of(self, name: str) -> tuple[list[bytes], bytes]:
-        """The keys of a part, and the digest of its answers."""
+    def _keys_of(self, name: str) -> tuple[bytes, bytes]:
+        """The keys of a part, one behind the other, and the digest of its answers."""
         raw = self._bytes_of(name + KEYS)
         record, check = raw[:-KEY_BYTES], raw[-KEY_BYTES:]
         if len(record) % KEY_BYTES or not record or digest(record) != check:
             raise _Damaged
-        keys = [record[at : at + KEY_BYTES] for at in range(0, len(record), KEY_BYTES)]
-        return keys[:-1], keys[-1]
+        return record[:-KEY_BYTES], record[-KEY_BYTES:]
 
-    def _keys_or_none(self, name: str) -> Optional[list[bytes]]:
+    def _keys_or_none(self, name: str) -> Optional[bytes]:
         try:
             return self._keys_of(name)[0]
         except _Damaged:
             return None
 
-    def _read_part(self, name: str) -> tuple[list[bytes], pa.Table]:
+    def _read_part(self, name: str) -> tuple[bytes, pa.Table]:
         keys, check = self._keys_of(name)
         data = self._bytes_of(name + ANSWERS)
         if digest(data) != check:

@@ -387,7 +387,7 @@ class Worker:
         for name, as_name in self._names():
             if as_name in table.column_names:
                 raise NepitError(
-                    "EINPUT", f"{as_name!r} is a column already: give it another name", "want"
+                    "EINPUT", "is a column already: give it another name", "want", as_name
                 )
             table = table.append_column(as_name, self._column(known, batch, name))
         return table

@@ -166,7 +166,7 @@ def gather(
     prompt, response : columns of texts or of ids; response=None: the prompt is the whole sequence
     candidates : column of ids (a list for all rows, or a list for each row), or the ids themselves
         for the whole data set
-    start : first row, a number or a column, in place of a response
+    start : first row, a number or a column, in place of a response (response=None)
     want : scores, start (default, and tail where it is asked for), token_ids, n_tokens, reused
     tail, score_temperature, logprobs_mode, add_special, parse_special : as in `Model.gather`
 
@@ -185,7 +185,9 @@ def gather(
         "add_special": add_special,
         "parse_special": parse_special,
     }
-    if response is not None and start is None:
+    if response is not None and start is not None:
+        raise NepitError("EINPUT", "a response or a start is expected; response=None", "start")
+    if response is not None:
         inputs["response"] = response
     if isinstance(start, str):
         inputs["start"] = start
@@ -194,7 +196,9 @@ def gather(
     if isinstance(candidates, str):
         inputs["candidates"] = candidates
     else:
-        options["candidates"] = arrays.ids_array(candidates, "candidates").tolist()
+        options["candidates"] = ids = arrays.ids_array(candidates, "candidates").tolist()
+        if not ids:
+            raise NepitError("EINPUT", "at least one id is needed", "candidates")
     engine = _engine(profile, threads, context, max_memory, cache_memory, cpu)
     job = _job("gather", model, engine, inputs, options, want, GATHER_WANT, errors)
     cores = threads if num_cpus is None else num_cpus
@@ -397,6 +401,9 @@ def _mapped(
         if names is not None and name not in names:
             there = ", ".join(names)
             raise NepitError("EINPUT", f"there is no such column among {there}", "column", name)
+    for name in job.want.values():
+        if name in (names or ()):
+            raise NepitError("EINPUT", "is a column already: give it another name", "want", name)
     index: Optional[list[ray.ObjectRef[_kept.Index]]] = None
     if checkpoint is not None:
         job = dataclasses.replace(job, folder=_kept.absolute(checkpoint))

@@ -135,6 +135,16 @@ def test_want_names_what_there_is(want, told):
         score_job(want)
 
 
+def test_teacher_scoring_needs_one_kind_of_rows():
+    with pytest.raises(NepitError, match="a response or a start"):
+        nepit.ray.gather(None, model=TINY, start=3)
+    with pytest.raises(NepitError, match="at least one id") as told:
+        nepit.ray.gather(None, model=TINY, candidates=[])
+    assert told.value.where == "candidates"
+    with pytest.raises(TypeError, match="candidates: token ids are whole numbers"):
+        nepit.ray.gather(None, model=TINY, candidates=[0.5])
+
+
 def test_a_model_that_is_not_there():
     with pytest.raises(FileNotFoundError):
         kept.fingerprint("/nowhere/model.gguf")
@@ -236,7 +246,7 @@ def test_columns_that_cannot_be():
         tables.Worker(score_job())(pa.table({"words": ["a"]}))
     with pytest.raises(TypeError, match="column 'text': texts or lists .* not double"):
         tables.Worker(score_job())(pa.table({"text": [1.5]}))
-    with pytest.raises(NepitError, match="'ranks' is a column already"):
+    with pytest.raises(NepitError, match="is a column already.*: ranks"):
         tables.Worker(score_job())(pa.table({"text": ["a"], "ranks": [1]}))
     found = tables.Worker(score_job({"ranks": "r"}))(pa.table({"text": ["a"], "ranks": [1]}))
     assert found.column_names == ["text", "ranks", "r", "error"]
@@ -316,7 +326,7 @@ def test_keys_of_different_rows_differ(a, b):
 def test_the_index_finds_every_row(values, other, size):
     keys = [kept.digest(value) for value in values]
     parts = {f"{i}.parquet": keys[i : i + size] for i in range(0, len(keys), size)}
-    index = kept.index_of(parts)
+    index = kept.index_of({name: b"".join(some) for name, some in parts.items()})
     for key, at in zip(keys, index.find(keys)):
         assert parts[index.names[index.part[at]]][index.row[at]] == key
     assert (index.find([kept.digest(other)])[0] >= 0) == (other in values)
