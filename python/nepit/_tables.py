@@ -94,7 +94,7 @@ def _ends(counts: Sequence[int]) -> pa.Array:
 
 
 def _lists(values: Sequence[object], kind: pa.DataType) -> pa.Array:
-    """A list column from one array (or None) for each row; arrays of two axes are lists of lists."""
+    """A list column, of an array (or None) for each row; two axes are lists of lists."""
     nested = pa.types.is_list(kind.value_type)
     nothing = np.empty((0, 0) if nested else 0, np.int32)
     rows = [nothing if value is None else np.asarray(value) for value in values]

@@ -6,7 +6,8 @@
     nepit.ray.score(texts, model="model.gguf", threads=8, concurrency=4).write_parquet("scores")
 
 Needs `pip install 'nepit[ray]'`. Every number has the bits that `nepit.open(model).score(text)`
-gives, on whichever machine, in whichever batch, and after whatever crash. docs/SCALE.md has figures.
+gives, on whichever machine, in whichever batch, and after whatever crash. docs/SCALE.md has the
+figures.
 """
 
 from __future__ import annotations
@@ -112,17 +113,9 @@ def score(
         EINPUT: an option, a column, or a checkpoint of another model or other options. Errors of
         the engines come from Ray while the data set is computed.
     """
-    options: dict[str, object] = {
-        "start": start,
-        "top": top,
-        "entropy": entropy,
-        "mass": mass,
-        "condition": condition,
-        "add_special": add_special,
-        "parse_special": parse_special,
-        "score_temperature": score_temperature,
-        "logprobs_mode": logprobs_mode,
-    }
+    options: dict[str, object] = dict(start=start, top=top, entropy=entropy, mass=mass)
+    options |= dict(condition=condition, add_special=add_special, parse_special=parse_special)
+    options |= dict(score_temperature=score_temperature, logprobs_mode=logprobs_mode)
     default = [name for name in SCORE_WANT if name != column]
     engine = _engine(profile, threads, context, max_memory, cache_memory, cpu)
     job = _job("score", model, engine, {"prompt": column}, options, want, default, errors)
@@ -178,13 +171,9 @@ def gather(
         With `scores`, list<list<float32>> [n_rows, n_candidates], in nats; padding is -inf.
     """
     inputs = {"prompt": prompt}
-    options: dict[str, object] = {
-        "tail": tail,
-        "score_temperature": score_temperature,
-        "logprobs_mode": logprobs_mode,
-        "add_special": add_special,
-        "parse_special": parse_special,
-    }
+    options: dict[str, object] = dict(tail=tail, logprobs_mode=logprobs_mode)
+    options |= dict(score_temperature=score_temperature)
+    options |= dict(add_special=add_special, parse_special=parse_special)
     if response is not None and start is not None:
         raise NepitError("EINPUT", "a response or a start is expected; response=None", "start")
     if response is not None:
