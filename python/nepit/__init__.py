@@ -28,6 +28,11 @@ from ._results import (
 )
 
 if TYPE_CHECKING:
+    from ._check import Check, Mismatch, check
+    from ._compare import Aligned, Comparison
+    from ._diff import IMPOSSIBLE, Apart, Difference, Statistic, diff
+    from ._pad import Padded, pad
+    from ._spans import Span
     from ._vllm import (
         LLM,
         CompletionOutput,
@@ -37,35 +42,61 @@ if TYPE_CHECKING:
         TextPrompt,
         TokensPrompt,
     )
+    from ._words import Word
 
 __all__ = [
+    "IMPOSSIBLE",
     "LLM",
+    "Aligned",
+    "Apart",
+    "Check",
     "Choice",
+    "Comparison",
     "CompletionOutput",
+    "Difference",
     "Gathered",
     "Generation",
     "Info",
     "Logprob",
+    "Mismatch",
     "Model",
     "NepitError",
     "Next",
     "Option",
+    "Padded",
     "Perplexity",
     "RequestOutput",
     "SamplingParams",
     "Score",
+    "Span",
+    "Statistic",
     "TextPrompt",
     "Tokens",
     "TokensPrompt",
+    "Word",
     "__version__",
+    "check",
+    "diff",
     "open",
+    "pad",
 ]
 
 
+_LATER = {
+    "_check": ("Check", "Mismatch", "check"),
+    "_compare": ("Aligned", "Comparison"),
+    "_diff": ("IMPOSSIBLE", "Apart", "Difference", "Statistic", "diff"),
+    "_pad": ("Padded", "pad"),
+    "_spans": ("Span",),
+    "_words": ("Word",),
+}
+_HOMES = {name: home for home, names in _LATER.items() for name in names}
+
+
 def __getattr__(name: str) -> object:
-    """vLLM's shapes are slow to make, and are made when they are asked for."""
+    """What takes time to make is made when it is asked for."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import _vllm
+    import importlib
 
-    return getattr(_vllm, name)
+    return getattr(importlib.import_module(f".{_HOMES.get(name, '_vllm')}", __name__), name)

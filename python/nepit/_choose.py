@@ -266,7 +266,7 @@ def _fill(batch: Batch, i: int, sequel: Sequel, name: str) -> None:
     batch.requests[i].want = LOGPROB | RANK
 
 
-def _scored(owner: object, answers: bridge.Answers, i: int) -> Scored:
+def _scored(owner: object, answers: bridge.Answers, i: int, _memo: object) -> Scored:
     raw = answers.raw[i]
     values = arrays.floats(owner, raw.logprobs, (raw.n_scored,))
     ranks = arrays.ints(owner, raw.ranks, (raw.n_scored,))

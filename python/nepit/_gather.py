@@ -177,8 +177,8 @@ class Gathering(Texts):
 
     # ---- inside ----------------------------------------------------------------------------------
 
-    def _filler(self, reading: Reading, want: int) -> Callable[[Batch, int, Question, str], None]:
-        def fill(batch: Batch, i: int, question: Question, name: str) -> None:
+    def _filler(self, reading: Reading, want: int) -> Callable[[Batch, int, Question, str], object]:
+        def fill(batch: Batch, i: int, question: Question, name: str) -> NDArray[np.int32]:
             prompt, response, candidates, start = question
             if response is not None:
                 before = self._as_ids(prompt, reading.add_special, reading.parse_special, name)
@@ -189,8 +189,11 @@ class Gathering(Texts):
                 prompt = np.concatenate([before, after])
                 start = len(before) - 1
             request = reading.fill(batch, i, prompt, name)
-            batch.candidates(i, candidates, name.replace("prompts", "candidates") or "candidates")
             request.start, request.want = integer(start, "start", 0, 2**63 - 1), want
+            place = name.replace("prompts", "candidates") or "candidates"
+            array = candidates_array(candidates, place)
+            batch.take_candidates(i, array)
+            return array
 
         return fill
 
@@ -206,12 +209,13 @@ class Gathering(Texts):
         return arrays.ids_array(prompt, name or "prompt")
 
 
-def _gathered(owner: object, answers: bridge.Answers, i: int) -> Gathered:
+def _gathered(owner: object, answers: bridge.Answers, i: int, memo: object) -> Gathered:
     raw = answers.raw[i]
     n_rows = raw.n_rows
     return Gathered(
         arrays.floats(owner, raw.scores, (n_rows, raw.n_candidates)),
         arrays.ints(owner, raw.token_ids, (raw.n_tokens,)),
+        cast("NDArray[np.int32]", memo),
         raw.start,
         arrays.maybe_floats(owner, raw.tail, (n_rows,)),
         raw.n_computed,

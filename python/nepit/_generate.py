@@ -236,7 +236,7 @@ class Generating(Texts):
             batch.prompt(i, prompt, add_special, parse_special, name=name or "prompt")
             batch.drawing(i, drawing)
 
-        def take(owner: object, answers: bridge.Answers, i: int) -> object:
+        def take(owner: object, answers: bridge.Answers, i: int, _memo: object) -> object:
             result = answers.results[i]
             made = [
                 parts.generation_of(owner, result.choices[k], drawing)

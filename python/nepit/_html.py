@@ -1,4 +1,7 @@
-"""Pictures of texts for notebooks: plain HTML without scripts."""
+"""Pictures for notebooks: plain HTML without scripts, readable on light and on dark pages.
+
+Colours are translucent, so that the page's own text and ground show through.
+"""
 
 from __future__ import annotations
 
@@ -6,50 +9,51 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 _STYLE = "font-family:monospace;white-space:pre-wrap;line-height:1.7"
+MOST_TOKENS = 4000  # of one picture
+_VISIBLE = {i: chr(0x2400 + i) for i in range(32)} | {127: "\u2421"}
+_VISIBLE |= {ord("\n"): "\u21b5\n", ord("\t"): "\u2192\t"}
 
 
-def _colour(logprob: float) -> str:
-    """White for certain tokens, red for those below about -10 nats."""
-    if math.isnan(logprob):
-        return "#eeeeee"
-    shade = round(255 * math.exp(logprob / 4)) if logprob > -1000 else 0
-    return f"#ff{shade:02x}{shade:02x}"
+def _alpha(logprob: float) -> float:
+    """0 for what is certain, 0.65 for what is below about -10 nats."""
+    return 0.65 * (1 - math.exp(max(logprob, -1000.0) / 3))
 
 
-def _shown(text: bytes) -> str:
-    return html.escape(text.decode(errors="replace")).replace("\n", "\u21b5\n")
+def shown(text: bytes | str) -> str:
+    """A text with its white space and controls visible and its markup harmless."""
+    told = text.decode(errors="replace") if isinstance(text, bytes) else text
+    return html.escape(told.translate(_VISIBLE))
+
+
+def number(value: float, digits: int = 4) -> str:
+    return f"{value:.{digits}f}" if math.isfinite(value) else html.escape(str(value))
 
 
 def tokens(
-    texts: Sequence[bytes],
-    ids: NDArray[np.int32],
-    logprobs: NDArray[np.float32],
-    ranks: NDArray[np.int32],
+    texts: Sequence[bytes], ids: Sequence[int], logprobs: Sequence[float], notes: Sequence[str]
 ) -> str:
     """A text, its tokens coloured by log-probability; the numbers on hover."""
-    shown: Iterable[bytes] = texts if texts else [str(i).encode() + b" " for i in ids.tolist()]
+    names: Sequence[bytes] = texts if texts else [f"{i} ".encode() for i in ids]
     parts = []
-    for text, token, logprob, rank in zip(shown, ids.tolist(), logprobs.tolist(), ranks.tolist()):
-        number = "not scored" if math.isnan(logprob) else f"{logprob:.4f} nats, rank {rank}"
-        parts.append(
-            f'<span style="background:{_colour(logprob)};color:#000" '
-            f'title="id {token}: {number}">{_shown(text)}</span>'
-        )
+    for text, token, logprob, note in list(zip(names, ids, logprobs, notes))[:MOST_TOKENS]:
+        ground = "rgba(128,128,128,.25)"
+        if not math.isnan(logprob):
+            ground = f"rgba(220,40,40,{_alpha(logprob):.2f})"
+        hover = html.escape(f"{text!r} id {token}: {note}", quote=True)
+        parts.append(f'<span style="background:{ground}" title="{hover}">{shown(text)}</span>')
+    if len(names) > MOST_TOKENS:
+        parts.append(f" \u2026 and {len(names) - MOST_TOKENS} more tokens")
     return f'<div style="{_STYLE}">{"".join(parts)}</div>'
 
 
-def table(texts: Sequence[bytes], ids: NDArray[np.int32], logprobs: NDArray[np.float32]) -> str:
-    """Tokens, one per line, with their probabilities."""
-    lines = [
-        f"<tr><td>{rank}</td><td>{token}</td><td><code>{_shown(text)}</code></td>"
-        f"<td>{logprob:.4f}</td><td>{math.exp(logprob):.4f}</td></tr>"
-        for rank, (token, text, logprob) in enumerate(
-            zip(ids.tolist(), texts, logprobs.tolist()), start=1
-        )
-    ]
-    head = "<tr><th>rank</th><th>id</th><th>token</th><th>log-probability</th><th>p</th></tr>"
-    return f"<table>{head}{''.join(lines)}</table>"
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], below: Iterable[str] = ()) -> str:
+    """Cells that are HTML already."""
+    top = "".join(f"<th>{html.escape(name)}</th>" for name in head)
+    lines = "".join("<tr>" + "".join(f"<td>{x}</td>" for x in row) + "</tr>" for row in rows)
+    notes = "".join(f"<p>{html.escape(note)}</p>" for note in below)
+    return f"<table><tr>{top}</tr>{lines}</table>{notes}"
+
+
+def code(text: bytes | str) -> str:
+    return f'<code style="white-space:pre">{shown(text)}</code>'

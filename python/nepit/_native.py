@@ -10,8 +10,10 @@ from typing import Optional, Union
 from . import _bridge as bridge
 from . import _handles as handles
 from ._async import Twins
+from ._compare import Comparing
 from ._progress import bar
 from ._requests import Batch
+from ._words import Wording
 
 
 def open(  # noqa: A001 - the word of the product
@@ -60,7 +62,7 @@ def open(  # noqa: A001 - the word of the product
     )
 
 
-class Model(Twins):
+class Model(Twins, Comparing, Wording):
     """A model that is open: `nepit.open` makes it and says what the arguments mean."""
 
     def __init__(

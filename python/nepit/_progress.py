@@ -4,6 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Protocol, cast
+
+from ._frames import optional
+
+
+class _Bar(Protocol):
+    n: float
+    total: float
+
+    def update(self, n: float) -> object: ...
+    def close(self) -> None: ...
 
 
 @contextlib.contextmanager
@@ -12,7 +23,7 @@ def bar(wanted: bool, label: str, unit: str) -> Iterator[Callable[[int, int], No
     if not wanted:
         yield lambda done, total: None
         return
-    from tqdm.auto import tqdm
+    tqdm = cast(Callable[..., _Bar], getattr(optional("tqdm.auto", "progress"), "tqdm"))
 
     shown = tqdm(desc=label, unit=unit, unit_scale=unit == "B")
 

@@ -287,7 +287,7 @@ class Scoring(Texts):
     ) -> object:
         return ask(self._engine, verb, prompts, errors, progress, single=is_prompt(prompts))
 
-    def _score_of(self, owner: object, answers: bridge.Answers, i: int) -> Score:
+    def _score_of(self, owner: object, answers: bridge.Answers, i: int, _memo: object) -> Score:
         raw = answers.raw[i]
         n, rows, first = raw.n_tokens, (raw.n_rows,), raw.start + 1
         ids = arrays.ints(owner, raw.token_ids, (n,))
@@ -310,7 +310,7 @@ class Scoring(Texts):
             n_computed=raw.n_computed,
         )
 
-    def _next_of(self, owner: object, answers: bridge.Answers, i: int) -> Next:
+    def _next_of(self, owner: object, answers: bridge.Answers, i: int, _memo: object) -> Next:
         raw = answers.raw[i]
         ids = arrays.ints(owner, raw.top_ids, (raw.n_top,))
         return Next(

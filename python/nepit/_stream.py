@@ -40,14 +40,15 @@ class Verb(Generic[In, Out]):
 
     Attributes
     ----------
-    fill : writes an item as request i of a batch; the name is that of the item in errors
+    fill : writes an item as request i of a batch, and gives what `take` needs of it; the name is
+        that of the item in errors
     take : reads result i; the owner keeps its memory
     n_bytes : about how large the answer to an item is
     label : the verb, for the bar
     """
 
-    fill: Callable[[Batch, int, In, str], None]
-    take: Callable[[object, bridge.Answers, int], Out]
+    fill: Callable[[Batch, int, In, str], object]
+    take: Callable[[object, bridge.Answers, int, object], Out]
     n_bytes: Callable[[In], int]
     label: str
 
@@ -55,11 +56,11 @@ class Verb(Generic[In, Out]):
 def one(engine: Handle, verb: Verb[In, Out], item: In) -> Out:
     """The answer to a single item."""
     batch = Batch(1)
-    verb.fill(batch, 0, item, "")
+    memo = verb.fill(batch, 0, item, "")
     answers = Ticket(engine, batch.requests, batch.keeps, 0, 1).wait()
     if answers.raw[0].error.status:
         raise bridge.error_of(answers.raw[0].error)
-    return verb.take(answers, answers, 0)
+    return verb.take(answers, answers, 0, memo)
 
 
 @overload
@@ -184,9 +185,10 @@ class _Chunk(Generic[In, Out]):
         self._places: list[tuple[int, int] | Exception] = []
         batch, filled = Batch(len(items)), 0
         names: list[int] = []
+        self._memos: list[object] = [None] * len(items)
         for i, item in enumerate(items):
             try:
-                verb.fill(batch, filled, item, f"prompts[{first + i}]")
+                self._memos[i] = verb.fill(batch, filled, item, f"prompts[{first + i}]")
             except (NepitError, TypeError, ValueError, OverflowError) as error:
                 if strict:
                     raise
@@ -260,7 +262,7 @@ class _Chunk(Generic[In, Out]):
                 if error.status:
                     yield bridge.error_of(error, f"prompts[{self._first + i}]")
                 else:
-                    yield self._verb.take(bridge.Answer(answers, k), answers, k)
+                    yield self._verb.take(bridge.Answer(answers, k), answers, k, self._memos[i])
         finally:
             self.cancel()  # what nobody waited for
 

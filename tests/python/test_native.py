@@ -161,7 +161,8 @@ def test_lists_and_iterators_answer_as_one_by_one(demo):
 
     stream = demo.score(endless())
     next(stream)
-    assert len(taken) <= 256
+    assert len(taken) <= 3 * 256
+    stream.close()
 
 
 def test_async_twins(demo):
@@ -272,7 +273,7 @@ def test_wrong_candidates_are_refused_by_kind(tiny, candidates, error):
     assert tiny.gather([1, 2, 3], candidates=[1]).scores.shape == (2, 1)
 
 
-@pytest.mark.parametrize("prompt", [[], [1.5], ["a", "b"], [[1]], [2**31], [-1], 7, None, {}])
+@pytest.mark.parametrize("prompt", [[1.5], [2**31], [-1], [True], 7, None, {}, {1, 2}, b""])
 def test_wrong_prompts_are_refused(tiny, prompt):
     with pytest.raises((NepitError, TypeError, ValueError)):
         tiny.gather(prompt, candidates=[1])
