@@ -214,11 +214,9 @@ def test_importing_the_wheel_is_quick(installed, tmp_path):
         "import time\nbegan = time.process_time()\nimport numpy\nmiddle = time.process_time()\n"
         "import nepit\nprint(middle - began, time.process_time() - middle)\n"
     )
-    times = [
-        [float(x) for x in run(place / "bin/python", "-c", code, env=env, cwd=tmp_path).stdout.split()]
-        for _ in range(7)
-    ]
-    numpy_s, own_s = map(min, zip(*times, strict=True))
+    command = (place / "bin/python", "-c", code)
+    told = [run(*command, env=env, cwd=tmp_path).stdout.split() for _ in range(7)]
+    numpy_s, own_s = (min(map(float, times)) for times in zip(*told, strict=True))
     print(f"numpy {numpy_s * 1e3:.0f} ms, nepit {own_s * 1e3:.0f} ms more")
     assert own_s < 0.1
 
