@@ -178,9 +178,7 @@ class Store:
 
     def write(self, name: str, keys: Sequence[bytes], answers: pa.Table) -> None:
         """Writes a part: whole or not at all."""
-        sink = pa.BufferOutputStream()
-        pq.write_table(answers, sink, compression="zstd")
-        data = sink.getvalue().to_pybytes()
+        data = parquet(answers)
         self._write(f"{PARTS}/{name}{ANSWERS}", data)
         record = b"".join(keys) + digest(data)
         self._write(f"{PARTS}/{name}{KEYS}", record + digest(record))
@@ -232,6 +230,25 @@ class Store:
         if digest(data) != check:
             raise _Damaged
         return keys, pq.read_table(pa.BufferReader(data))
+
+
+def parquet(table: pa.Table) -> bytes:
+    """The table as a file. Numbers are split by bytes, since no two log-probabilities are alike but
+    their exponents are: 191 bytes for 64 of them, where the defaults of Parquet give 359.
+    """
+    numbers = []
+    for field in table.schema:
+        kind, path = field.type, field.name
+        while pa.types.is_list(kind):
+            kind, path = kind.value_type, path + ".list.element"
+        if pa.types.is_floating(kind) or pa.types.is_integer(kind):
+            numbers.append(path)
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table, sink, compression="zstd", use_dictionary=False, use_byte_stream_split=numbers
+    )
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def absolute(folder: str) -> str:
