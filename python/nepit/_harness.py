@@ -56,11 +56,9 @@ def follow(model: Model, pairs: Sequence[tuple[Ids, Ids]]) -> list[tuple[float, 
         batch.prompt(i, ids[:-1], name=f"pairs[{i}]")
         batch.candidates(i, np.array(continuation, np.int32)[:, np.newaxis])
         request.start, request.next, request.top = len(context) - 1, 1, 1
-    answers = bridge.run(model._engine, batch.requests, batch.keeps)
+    answers = model._run(batch)
     told = []
     for result, (_, continuation) in zip(answers.results, pairs):
-        if result.error.status:
-            bridge.raise_error(result.error)
         shape = (result.n_rows, 1)
         values = arrays.floats(answers, result.scores, shape)
         likeliest = arrays.ints(answers, result.top_ids, shape)
@@ -77,13 +75,9 @@ def write(model: Model, prompts: Sequence[Ids], drawings: Sequence[Drawing]) -> 
     for i, (prompt, drawing) in enumerate(zip(prompts, drawings)):
         batch.prompt(i, prompt, name=f"prompts[{i}]")
         batch.drawing(i, drawing)
-    answers = bridge.run(model._engine, batch.requests, batch.keeps)
-    texts = []
-    for result in answers.results:
-        if result.error.status:
-            bridge.raise_error(result.error)
-        texts.append(parts.text_bytes(result.choices[0]).decode(errors="replace"))
-    return texts
+    answers = model._run(batch)  # holds the memory of the choices
+    choices = [result.choices[0] for result in answers.results]
+    return [parts.text_bytes(choice).decode(errors="replace") for choice in choices]
 
 
 def single_token(model: Model, text: str) -> Optional[int]:
@@ -91,12 +85,6 @@ def single_token(model: Model, text: str) -> Optional[int]:
     ids = model.tokenize(text, add_special=False).token_ids
     plain = model.tokenize(text, add_special=False, parse_special=False).token_ids
     return int(ids[0]) if len(ids) == 1 and not np.array_equal(ids, plain) else None
-
-
-def chat_template(model: Model) -> Optional[str]:
-    """The model's chat template, as its file has it."""
-    raw = bridge.lib.np_model_tokenizer(model._model.pointer).chat_template
-    return raw.decode() if raw else None
 
 
 def dialogue(
@@ -118,7 +106,7 @@ def dialogue(
         add_special=2,
     )
     out = bridge.ChatText()
-    bridge.call("np_chat_render", model._model.pointer, c.byref(chat), c.byref(out))
+    model._model.call("np_chat_render", c.byref(chat), c.byref(out))
     try:
         return c.string_at(out.text, out.n_bytes).decode()
     finally:

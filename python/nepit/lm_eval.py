@@ -33,6 +33,7 @@ from . import _harness as harness
 from . import _native as native
 from ._bridge import NepitError
 from ._requests import Drawing
+from ._tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ class NepitLM(TemplateLM):
             cache_memory=cache_memory,
             cpu=cpu,
         )
+        self.tokenizer = Tokenizer(self.model)
         context = self.model.info.n_context
         if max_length is not None and not 1 <= max_length <= context:
             raise ValueError(f"max_length: 1 to {context} is allowed, not {max_length}")
@@ -139,8 +141,9 @@ class NepitLM(TemplateLM):
         if add_special_tokens is None and has_bos_prefix(string, self._text(self.prefix_token_id)):
             wanted = False
         ids: list[int] = self.model.tokenize(string, add_special=wanted).token_ids.tolist()
-        bos = self.model.info.bos_id
-        return [bos, *ids] if wanted and self.add_bos_token and ids[:1] != [bos] else ids
+        info = self.model.info
+        missing = wanted and self.add_bos_token and not info.adds_bos
+        return [info.bos_id, *ids] if missing else ids
 
     def _text(self, token_id: int) -> Optional[str]:
         return self.model.token_bytes(token_id).decode(errors="replace") if token_id >= 0 else None
@@ -170,6 +173,8 @@ class NepitLM(TemplateLM):
                 f"a continuation of 1 to {self.max_length} tokens (max_length) is expected, "
                 f"not {len(continuation)}"
             )
+        if not context:
+            raise ValueError("a context of white space alone has no token to start from")
         surplus = len(context) + len(continuation) - self.max_length - 1
         if surplus > 0:
             log.warning(
@@ -289,7 +294,7 @@ class NepitLM(TemplateLM):
             raise ValueError(
                 f"apply_chat_template: the model has one template and none named {chat_template!r}"
             )
-        return harness.chat_template(self.model) if chat_template else None
+        return self.tokenizer.chat_template if chat_template else None
 
     @property
     def tokenizer_name(self) -> str:

@@ -22,6 +22,57 @@ import nepit
 PYTHON = os.environ.get("NEPIT_LMEVAL_PYTHON")
 FOLDER = MODELS / "llama-tied-f32"
 
+CHOICES = [
+    {"question": "hello at the end", "choices": ["one", "a longer answer", "é"], "label": 0},
+    {"question": "Que", "choices": ["stion", "st", "st at"], "label": 2},
+    {"question": "漢 is", "choices": ["\U0001f600", "at", "the"], "label": 1},
+]
+PAIRS = [
+    {"context": "hello", "continuation": " wörld at the end"},
+    {"context": "Hello", "continuation": "q"},  # the likeliest
+    {"context": "the \n", "continuation": " end of it" + " end" * 6},  # spaces go over
+    {"context": " at the" * 150, "continuation": " the"},  # too long: the beginning is dropped
+]
+PAGES = [{"page": "the end of it"}, {"page": "Hello at the end. " * 90}, {"page": "漢 is é"}]
+OPENINGS = [{"opening": "hello at the end"}, {"opening": "the"}, {"opening": " at the" * 150}]
+# output_type, rows, text, target, what else the task says
+TASKS = {
+    "choice": (
+        "multiple_choice",
+        CHOICES,
+        "question",
+        "label",
+        {
+            "doc_to_choice": "{{choices}}",
+            "metric_list": [{"metric": "acc"}, {"metric": "acc_norm"}],
+        },
+    ),
+    "cloze": (
+        "loglikelihood",
+        PAIRS,
+        "context",
+        "continuation",
+        {"metric_list": [{"metric": "acc"}]},
+    ),
+    "rolling": (
+        "loglikelihood_rolling",
+        PAGES,
+        "",
+        "page",
+        {"metric_list": [{"metric": "byte_perplexity"}, {"metric": "bits_per_byte"}]},
+    ),
+    "until": (
+        "generate_until",
+        OPENINGS,
+        "opening",
+        "opening",
+        {
+            "generation_kwargs": {"until": ["e", "\n\n"], "max_gen_toks": 40, "do_sample": False},
+            "metric_list": [{"metric": "exact_match"}],
+        },
+    ),
+}
+
 
 def expected(model, context, continuation):
     """Sum and greediness of a continuation, from the scores of the whole."""
@@ -113,7 +164,6 @@ def test_a_dialogue_becomes_a_text(demo):
     messages.append({"role": "assistant", "content": "Yo"})
     text = harness.dialogue(demo, messages, add_generation_prompt=False, variables={})
     assert text.endswith("<|im_start|>assistant\nYo")
-    assert "im_start" in harness.chat_template(demo)
 
 
 def test_without_the_harness_the_error_names_it():
@@ -127,3 +177,140 @@ def test_without_the_harness_the_error_names_it():
     )
     assert done.returncode == 1
     assert "pip install lm-eval" in done.stderr.splitlines()[-1]
+
+
+# ---- with the harness ----------------------------------------------------------------------------
+
+
+def write_task(folder, name):
+    kind, rows, text, target, more = TASKS[name]
+    data = folder / f"{name}.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = {
+        "task": f"nepit_{name}",
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(data)}},
+        "output_type": kind,
+        "test_split": "test",
+        "doc_to_text": "{{%s}}" % text if text else "",
+        "doc_to_target": "{{%s}}" % target,
+        **more,
+    }
+    (folder / f"nepit_{name}.yaml").write_text(json.dumps(task))  # JSON is YAML
+
+
+def run(folder, module, *arguments):
+    """The harness' command as a user calls it: what it logs of each task, by document."""
+    for name in TASKS:
+        write_task(folder, name)
+    command = [PYTHON, "-m", module, "run", "--include_path", str(folder), "--log_samples"]
+    command += ["--output_path", str(folder / module), "--tasks"]
+    command += [f"nepit_{name}" for name in TASKS]
+    path = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "hf")}
+    done = subprocess.run(
+        [*command, *arguments],
+        env={**os.environ, **offline, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    samples = {}
+    for name in TASKS:
+        (log,) = (folder / module).rglob(f"samples_nepit_{name}_*.jsonl")
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        samples[name] = sorted(lines, key=lambda line: line["doc_id"])
+    return samples
+
+
+def told(sample):
+    """The log writes numbers and booleans as texts."""
+    answers = [one[0] for one in sample["resps"]]
+    if isinstance(answers[0], list):
+        return [(float(total), str(greedy) == "True") for total, greedy in answers]
+    return answers
+
+
+def has(module):
+    if not PYTHON:
+        pytest.skip("NEPIT_LMEVAL_PYTHON names no Python with lm_eval")
+    if subprocess.run([PYTHON, "-c", f"import {module}"], capture_output=True).returncode:
+        pytest.skip(f"{module} cannot be imported by {PYTHON}")
+
+
+def split(model, context, continuation):
+    """As the harness does: white space at the end of a context is the continuation's."""
+    cut = context.rstrip()
+    continuation = context[len(cut) :] + continuation
+    first = model.tokenize(cut).token_ids.tolist()
+    whole = model.tokenize(cut + continuation).token_ids.tolist()
+    ids = whole[-(model.info.n_context + 1) :]
+    n = len(whole) - len(first)
+    return ids[:-n], ids[-n:]
+
+
+def scored(model, context, continuation):
+    ((total, greedy),) = harness.follow(model, [(context, continuation)])
+    return total, greedy
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory):
+    has("lm_eval")
+    return run(tmp_path_factory.mktemp("nepit"), "nepit.lm_eval", "--model_args", f"path={FOLDER}")
+
+
+@pytest.mark.long
+def test_the_harness_logs_the_models_own_numbers(tiny, samples):
+    for row, sample in zip(CHOICES, samples["choice"], strict=True):
+        pairs = [split(tiny, row["question"], f" {choice}") for choice in row["choices"]]
+        wanted = [expected(tiny, *pair) for pair in pairs]
+        assert told(sample) == wanted
+        best = max(range(len(wanted)), key=lambda i: wanted[i][0])
+        assert sample["acc"] == float(best == row["label"])
+    for row, sample in zip(PAIRS, samples["cloze"], strict=True):
+        pair = split(tiny, row["context"], row["continuation"])
+        assert told(sample) == [scored(tiny, *pair)]
+    assert [told(sample)[0][1] for sample in samples["cloze"]] == [False, True, False, False]
+
+
+@pytest.mark.long
+def test_pages_are_read_in_windows_of_the_whole_context(tiny, samples):
+    n = tiny.info.n_context
+    for row, sample in zip(PAGES, samples["rolling"], strict=True):
+        ids = tiny.tokenize(row["page"]).token_ids.tolist()
+        windows = [([tiny.info.bos_id], ids[:n])]
+        for end in range(n, len(ids), n):
+            part = ids[end : end + n]
+            before = ids[: end + len(part)][-(n + 1) :]
+            windows.append((before[: -len(part)], part))
+        wanted = sum(total for total, _ in harness.follow(tiny, windows))
+        assert [float(one) for one in told(sample)] == [pytest.approx(wanted, rel=1e-12)]
+
+
+@pytest.mark.long
+def test_texts_are_generates(tiny, samples):
+    for row, sample in zip(OPENINGS, samples["until"], strict=True):
+        ids = tiny.tokenize(row["opening"]).token_ids[-(tiny.info.n_context - 40) :]
+        text = tiny.generate(ids, max_tokens=40, temperature=0, stop=["e", "\n\n"]).text
+        assert told(sample) == [text]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("more", ["", ",add_bos_token=True,max_length=48,prefix_token_id=7"])
+def test_numbers_are_those_of_the_harness_own_class(tmp_path, more):
+    has("lm_eval, torch, transformers")
+    ours = run(tmp_path, "nepit.lm_eval", "--model_args", f"path={FOLDER}{more}")
+    args = f"pretrained={FOLDER},dtype=float32{more}"
+    theirs = run(tmp_path, "lm_eval", "--model", "hf", "--device", "cpu", "--model_args", args)
+    for name in TASKS:
+        for one, other in zip(ours[name], theirs[name], strict=True):
+            for mine, yours in zip(told(one), told(other), strict=True):
+                if name == "until":
+                    assert mine == yours
+                elif name == "rolling":
+                    assert float(mine) == pytest.approx(float(yours), rel=2e-6)
+                else:
+                    assert mine[0] == pytest.approx(yours[0], rel=5e-6)
+                    assert mine[1] == yours[1]
