@@ -20,8 +20,8 @@ class _Options(TypedDict, total=False):
 class TextPrompt(_Options):
     """A prompt as a text.
 
-    Keys
-    ----
+    Attributes
+    ----------
     prompt : the text; BOS and EOS are added as the tokenizer does
     cache_salt : the prefix cache is shared only with prompts of the same salt
     """
@@ -36,8 +36,8 @@ class _TokensOptions(_Options, total=False):
 class TokensPrompt(_TokensOptions):
     """A prompt as ids, used as they are.
 
-    Keys
-    ----
+    Attributes
+    ----------
     prompt_token_ids : list of int, or an array or tensor of any integer type
     prompt : the text that belongs to them; it is told in the output, and not looked at
     cache_salt : as in `TextPrompt`

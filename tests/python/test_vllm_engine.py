@@ -1,9 +1,13 @@
 """Engine arguments: what each means, which are harmless, which are refused; generation_config."""
 
+import gc
 import json
 import shutil
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import numpy as np
 import pytest
 from checkout import MODELS
 from nepit import LLM, NepitError, SamplingParams
@@ -202,3 +206,43 @@ def test_its_ids_end_texts(folder):
             assert on.token_ids == [9, 9, 9]
     with LLM(FOLDER) as llm:
         assert llm.generate([1], SamplingParams(**forced))[0].outputs[0].token_ids == [9, 9, 9]
+
+
+# ---- threads, memory, closing --------------------------------------------------------------------
+
+
+def test_threads_share_an_llm_and_get_their_own_answers():
+    prompts = [[i, i + 1, 7, 5] for i in range(1, 33)]
+    params = SamplingParams(max_tokens=2, prompt_logprobs=1, logprobs=1, seed=3)
+    with LLM(TINY) as llm:
+        right = [llm.generate(prompt, params, use_tqdm=False)[0] for prompt in prompts]
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda p: llm.generate(p, params, use_tqdm=False)[0], prompts))
+    assert len({out.request_id for out in [*right, *found]}) == 64
+    for mine, theirs in zip(found, right, strict=True):
+        assert mine.prompt_logprobs == theirs.prompt_logprobs and mine.outputs == theirs.outputs
+
+
+def test_thousands_of_calls_leave_nothing_behind():
+    table = np.array([[1, 2, 3]] * 3, np.int32)
+    with LLM(TINY) as llm:
+
+        def some(n):
+            for _ in range(n):
+                params = SamplingParams(max_tokens=1, prompt_logprob_token_ids=table, logprobs=2)
+                llm.generate([5, 6, 7, 8], params, use_tqdm=False)
+            gc.collect()
+            return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+        first = some(500)
+        assert some(1500) - first < 1 << 20
+
+
+def test_outputs_stay_when_the_llm_is_closed():
+    llm = LLM(TINY)
+    out = llm.generate("ab", SamplingParams(max_tokens=2, prompt_logprobs=3, logprobs=3))[0]
+    llm.close()
+    assert len(out.prompt_logprobs) == len(out.prompt_token_ids) == 2
+    assert all(told.decoded_token is not None for told in out.prompt_logprobs[1].values())
+    with pytest.raises(ValueError, match="closed"):
+        llm.generate([1])

@@ -218,7 +218,7 @@ def test_a_seed_of_the_llm_gives_the_same_texts():
             return [tuple(out.outputs[0].token_ids) for out in outs]
 
     assert drawn() == drawn() == drawn(seed=0) != drawn(seed=1)
-    assert len(set(drawn())) == 4 and len(set(drawn(seed=None) + drawn(seed=None))) == 8
+    assert len(set(drawn())) == 4 and drawn(seed=None) != drawn(seed=None)
     with LLM(path) as llm:
         named = SamplingParams(max_tokens=8, ignore_eos=True, seed=7)
         one, two = llm.generate([[1, 2]] * 2, named)
