@@ -178,9 +178,15 @@ def pad_rows(rows: Sequence[object], name: str) -> NDArray[np.int32]:
 def _flat(rows: Sequence[Sequence[object]]) -> NDArray[np.int32] | None:
     """All cells at once; None where one of them is no plain id, which is then looked for by row."""
     cells = list(itertools.chain.from_iterable(rows))
-    if not all(type(cell) is int and _fits(cell) for cell in cells):
+    if not set(map(type, cells)) <= {int}:
         return None
-    return np.array(cells, np.int32)
+    try:
+        wide = np.array(cells, np.int64)
+    except OverflowError:
+        return None
+    if wide.size and not (_fits(int(wide.min())) and _fits(int(wide.max()))):
+        return None
+    return wide.astype(np.int32)
 
 
 def _filled(cells: NDArray[np.int32], lengths: Sequence[int]) -> NDArray[np.int32]:
