@@ -31,7 +31,7 @@ def open(  # noqa: A001 - the word of the product
 
     Parameters
     ----------
-    model : a .gguf file, or a folder with config.json and *.safetensors
+    model : a .gguf file, or a folder with config.json and safetensors
     profile : "f32" (default), "bf16" (files without quantised matrices) or "int16" (with some)
     threads : 0 means one per core
     context : longest sequence in tokens; 0 means the model's own

@@ -64,7 +64,7 @@ class Texts:
         add_special : bool, optional
             BOS and EOS as the tokenizer adds them (None, True) or none (False).
         parse_special : bool, optional
-            Whether "<|im_end|>" in the text is that token (None, True) or plain text.
+            Whether ``<|im_end|>`` in the text is that token (None, True) or plain text.
 
         Returns
         -------
@@ -132,7 +132,7 @@ class Texts:
         **variables: object,
     ) -> Tokens:
         """A dialogue as ids, by the model's chat template. What stands in contents is plain text:
-        "<|im_end|>" there ends nothing.
+        ``<|im_end|>`` there ends nothing.
         """
         texts = [json.dumps(list(messages)).encode(), json.dumps(variables).encode()]
         template = chat_template.encode() if chat_template is not None else None

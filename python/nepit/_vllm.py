@@ -96,7 +96,7 @@ class LLM:
 
     Parameters
     ----------
-    model : a .gguf file, or a folder with config.json and *.safetensors
+    model : a .gguf file, or a folder with config.json and safetensors
     tokenizer : None or the model itself; another one is refused
     dtype : "float32" (default), "bfloat16" (profile bf16), or torch's; "auto" is float32, with a
         warning; float16 is refused
