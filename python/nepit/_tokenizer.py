@@ -95,7 +95,7 @@ class Tokenizer:
         **variables: object,
     ) -> Union[list[int], str]:
         """A dialogue as ids, or (tokenize=False) as text. What stands in contents is plain text:
-        "<|im_end|>" there ends nothing.
+        ``<|im_end|>`` there ends nothing.
         """
         if tools:
             variables["tools"] = tools
