@@ -1,6 +1,8 @@
 """The site is built without a warning, and its notebook gives what it shows."""
 
+import ast
 import os
+import re
 import subprocess
 import sys
 
@@ -20,6 +22,18 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "log-probability" in (tmp_path / "site/api.html").read_text()
+
+
+def test_every_public_name_is_on_the_page():
+    tree = ast.parse((pages.ROOT / "python/nepit/__init__.py").read_text())
+    (names,) = [
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "__all__"
+    ]
+    page = (pages.ROOT / "docs/api.md").read_text()
+    told = set(re.findall(r"^\.\. auto\w+:: (\w+)$", page, re.M))
+    assert told == set(names) - {"__version__"}
 
 
 def test_the_notebook_prints_what_it_shows():
