@@ -277,7 +277,7 @@ class LLM:
         tools, chat_template_kwargs : what else the template asks for
 
         Other parameters, results and errors as in `generate`. What stands in contents is plain
-        text: "<|im_end|>" there ends nothing.
+        text: ``<|im_end|>`` there ends nothing.
         """
         if add_generation_prompt and continue_final_message:
             wrong(
