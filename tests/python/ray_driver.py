@@ -19,25 +19,9 @@ import ray
 import ray.data
 
 import nepit.ray
+from processes import children
 
 VERBS = {"score": nepit.ray.score, "gather": nepit.ray.gather}
-
-
-def children(pid):
-    """All processes that come from this one."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended
-        parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    found, left = [], [pid]
-    while left:
-        here = left.pop()
-        found.append(here)
-        left.extend(parents.get(here, ()))
-    return found[1:]
 
 
 def engines():
