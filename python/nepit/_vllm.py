@@ -207,7 +207,8 @@ class LLM:
         Parameters
         ----------
         prompts : a text, TextPrompt, TokensPrompt or list of ids (or an array), or a list of these
-        sampling_params : one for all, or one per prompt; None: `get_default_sampling_params()`
+        sampling_params : one for all, or one per prompt; None: `get_default_sampling_params()`.
+            The end of the context ends a text too, whatever max_tokens is
         use_tqdm : a bar, where tqdm is installed; or what makes one
         priority : lower numbers go first; one for all, or one per prompt
         tokenization_kwargs : {"add_special_tokens": bool}, for texts
@@ -237,7 +238,7 @@ class LLM:
         texts: list[Optional[str]] = []
         for i, (prompt, plan) in enumerate(zip(many, plans)):
             plan.fill(batch, i, self._seed_of(first + i))
-            texts.append(_place(batch, i, prompt, add_special))
+            texts.append(self._place(batch, i, prompt, add_special))
         for i, number in enumerate(_each(priority, len(many), "priority")):
             batch.requests[i].priority = number
         try:
@@ -468,6 +469,25 @@ class LLM:
                 known[id(params)] = last
         return [known[id(params)] for params in given]
 
+    def _place(
+        self, batch: Batch, i: int, prompt: object, add_special: Optional[bool]
+    ) -> Optional[str]:
+        """The sequence of request i; gives the text that its output tells."""
+        sequence, text, salt = sequence_of(prompt, f"prompts[{i}]")
+        request, context = batch.requests[i], self.model.context
+        limited = 0 < request.max_tokens < TO_THE_END
+        if limited and isinstance(sequence, str):
+            if 4 * len(sequence) + request.max_tokens > context - 8:  # it may not fit: count
+                sequence = self.model.tokenize(sequence, add_special=add_special).token_ids
+        batch.prompt(i, sequence, add_special, name=f"prompts[{i}]")
+        if limited and 0 < context - request.n_tokens < request.max_tokens:
+            request.max_tokens = context - request.n_tokens  # as in vLLM, the context ends it
+        if salt is not None:
+            raw = salt.encode()
+            batch.keeps.append(raw)
+            request.cache_salt = raw
+        return text
+
     def _output(
         self, answers: bridge.Answers, i: int, request_id: str, text: Optional[str], plan: Plan
     ) -> RequestOutput:
@@ -483,17 +503,6 @@ class LLM:
                 for k in range(result.n_choices)
             ]
         return RequestOutput._of(request_id, text, made, source)
-
-
-def _place(batch: Batch, i: int, prompt: object, add_special: Optional[bool]) -> Optional[str]:
-    """The sequence of request i; gives the text that its output tells."""
-    sequence, text, salt = sequence_of(prompt, f"prompts[{i}]")
-    batch.prompt(i, sequence, add_special, name=f"prompts[{i}]")
-    if salt is not None:
-        raw = salt.encode()
-        batch.keeps.append(raw)
-        batch.requests[i].cache_salt = raw
-    return text
 
 
 def _each(given: Union[int, Sequence[int], None], n: int, name: str) -> Sequence[int]:

@@ -133,7 +133,7 @@ def test_characters_in_parts_are_told_by_the_token_that_completes_them(llm):
     assert told == ["", "", "", "\U0001f600", "b", "", "\u00e9"]
 
 
-def test_parts_beside_the_true_token_are_told_alone(llm):
+def test_parts_beside_the_true_token_are_told_alone(llm):  # C086
     out = one(llm, "ab\u00e9", max_tokens=0, prompt_logprobs=-1)
     alone = [llm.model.token_bytes(i) for i in range(llm.model.info.n_vocab)]
     for place in out.prompt_logprobs[1:3]:

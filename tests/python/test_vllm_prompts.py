@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from checkout import DEMO
+from checkout import DEMO, MODELS
 from nepit import LLM, NepitError, SamplingParams, TextPrompt, TokensPrompt
 
 IDS = [7, 3, 9, 4, 1, 12, 8]
@@ -76,7 +76,7 @@ def test_mixed_lists_keep_their_order(llm):
     ],
     ids=["ragged", "int32", "strided", "uint16", "tensor"],
 )
-def test_candidates_in_every_form(llm, table, kinds):
+def test_candidates_in_every_form(llm, table, kinds):  # C119
     params = SamplingParams(max_tokens=1, prompt_logprob_token_ids=table, prompt_logprob_start=3)
     scores = llm.generate(IDS, params)[0].prompt_token_id_logprobs
     whole = llm.generate(IDS, SamplingParams(max_tokens=0, prompt_logprobs=-1))[0].prompt_logprobs
@@ -141,7 +141,7 @@ def test_wrong_parameters_are_named_by_place(llm):
         llm.generate([IDS], SamplingParams(max_tokens=0, prompt_logprob_token_ids=[1, 999]))
     assert caught.value.where == "sampling_params.prompt_logprob_token_ids[1]"
     with pytest.raises(NepitError) as caught:
-        llm.generate([IDS], SamplingParams(max_tokens=5000))
+        llm.generate([[1] * 512], SamplingParams(max_tokens=1))
     assert caught.value.where == "sampling_params.max_tokens"
     for wrong in ([good], [good] * 3):
         with pytest.raises(NepitError, match="sampling_params"):
@@ -155,6 +155,19 @@ def test_wrong_parameters_are_named_by_place(llm):
         llm.generate([IDS, IDS], good, priority=[1])
     with pytest.raises(NepitError, match="truncate_prompt_tokens"):
         llm.generate(["a"], good, tokenization_kwargs={"truncate_prompt_tokens": 3})
+
+
+@pytest.mark.parametrize("max_tokens", [5, 6, 1000, None])
+def test_the_context_ends_a_text(max_tokens):
+    params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+    with LLM(MODELS / "llama-tied-f32.gguf", max_model_len=12) as llm:
+        for prompt in (IDS, "a\u00e9bcde"):  # seven tokens
+            out = llm.generate(prompt, params)[0]
+            assert len(out.prompt_token_ids) == 7
+            assert len(out.outputs[0].token_ids) == 5
+            assert out.outputs[0].finish_reason == "length"
+        whole = SamplingParams(max_tokens=0, prompt_logprobs=0)  # C116: at the full window too
+        assert len(llm.generate([[1] * 12], whole)[0].prompt_logprobs) == 12
 
 
 def test_priorities_and_salts_change_no_number(llm):

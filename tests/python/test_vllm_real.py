@@ -39,6 +39,8 @@ QUESTIONS = [
     ([{"prompt_token_ids": IDS}], {**PAR, "logit_bias": {"9": 100.0}, "ignore_eos": True}),
     ([{"prompt_token_ids": IDS}], {**PAR, "allowed_token_ids": [20, 21, 22], "logprobs": 1}),
     ([{"prompt_token_ids": IDS}], {**PAR, "logprob_token_ids": [5, 6], "logprobs": 2}),
+    ([{"prompt_token_ids": [5] * 60}], {**PAR, "max_tokens": 16, "ignore_eos": True}),
+    ([{"prompt_token_ids": IDS}, "ab"], {"temperature": 0, "max_tokens": 9, "min_tokens": 4}),
     ([{"prompt_token_ids": IDS}], {**PAR, "repetition_penalty": 1.7, "presence_penalty": 1.0}),
 ]
 

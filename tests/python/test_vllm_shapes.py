@@ -68,7 +68,7 @@ def test_teacher_scoring(llm, tiny):
     assert cached.num_cached_tokens > 0
 
 
-def test_prompt_logprobs_have_the_true_token_first(llm, tiny):
+def test_prompt_logprobs_have_the_true_token_first(llm, tiny):  # C062
     score = tiny.score(IDS, top=3)
     for k in (0, 1, 3):
         rows = one(llm, max_tokens=0, prompt_logprobs=k).prompt_logprobs
