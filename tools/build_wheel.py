@@ -152,7 +152,7 @@ def finish(wheel, folder, epoch):
     names = ["LICENSE", *(f"bundled/{name}" for name in sorted(texts))]
     metadata = with_licences(files[f"{info}/METADATA"].decode(), packages, names)
     files[f"{info}/METADATA"] = metadata.encode()
-    old = re.search(r"-(cp\d+-cp\d+)-", wheel.name)[1]
+    old = re.search(r"-(cp\d+-cp\d+t?)-", wheel.name)[1]
     for name in (f"{info}/WHEEL", f"{info}/sboms/auditwheel.cdx.json"):
         files[name] = files[name].replace(old.encode(), b"py3-none")
     files = dict(sorted(files.items()))

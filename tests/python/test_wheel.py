@@ -129,7 +129,7 @@ def environment(place, python, *install):
 def installed(request, wheel, tmp_path_factory):
     """(folder of an environment with the wheel, its variables)"""
     place = tmp_path_factory.mktemp("venv") / "venv"
-    return place, environment(place, PYTHONS[request.param], wheel)
+    return place, environment(place, PYTHONS[request.param], "--only-binary=:all:", wheel)
 
 
 @pytest.mark.long
