@@ -49,7 +49,7 @@ class Request(Protocol):
 
 
 @register_model("nepit")
-class NepitLM(TemplateLM):
+class NepitLM(TemplateLM):  # type: ignore[misc] # the harness has no types
     """A model of nepit as the harness wants it.
 
     Parameters
@@ -134,7 +134,7 @@ class NepitLM(TemplateLM):
         return info.bos_id if info.bos_id >= 0 else info.eos_id
 
     def tok_encode(
-        self, string: str, add_special_tokens: Optional[bool] = None, **_: object
+        self, string: str, add_special_tokens: Optional[bool] = None, **_unused: object
     ) -> list[int]:
         """A text as ids. A text that begins with BOS gets no second one."""
         wanted = self.add_bos_token if add_special_tokens is None else add_special_tokens
@@ -151,7 +151,7 @@ class NepitLM(TemplateLM):
     # ---- what the harness asks -------------------------------------------------------------------
 
     def _loglikelihood_tokens(
-        self, requests: Sequence[Pair], disable_tqdm: bool = False, **_: object
+        self, requests: Sequence[Pair], disable_tqdm: bool = False, **_unused: object
     ) -> list[tuple[float, bool]]:
         told: list[tuple[float, bool]] = []
         pairs = [self._fit(context, continuation) for _, context, continuation in requests]
