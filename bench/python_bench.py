@@ -130,10 +130,10 @@ def main():
     parser.add_argument("--max-tokens", nargs="+", type=int, default=[0, 1])
     args = parser.parse_args()
     with LLM(args.model, threads=args.threads, enable_prefix_caching=False) as llm:
-        with Judge(args.model, args.threads) as judge:
+        with llm.model._engine as engine:  # the same for both: where memory lies matters more
             for form in args.form:
                 for max_tokens in args.max_tokens:
-                    case(llm, judge, args, form, max_tokens)
+                    case(llm, Judge(engine=engine), args, form, max_tokens)
 
 
 if __name__ == "__main__":

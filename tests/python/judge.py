@@ -10,14 +10,16 @@ FINISHES = {1: "length", 2: "stop", 3: "stop"}
 
 
 class Judge:
-    """A model and an engine of its own, without a prefix cache."""
+    """A model and an engine of its own, without a prefix cache; or an engine that is open."""
 
-    def __init__(self, path, threads=0):
+    def __init__(self, path=None, engine=None):
         self.lib, self.keeps = c.CDLL(os.environ["NEPIT_LIBRARY"]), []
-        self.model, self.engine, error = c.c_void_p(), c.c_void_p(), layout.Error()
+        self.model, self.engine, error = c.c_void_p(), c.c_void_p(engine), layout.Error()
+        if engine is not None:
+            return
         where = os.fsencode(path)
         assert self.lib.np_model_open(where, None, c.byref(self.model), c.byref(error)) == 0
-        options = layout.EngineOptions(no_cache=1, n_threads=threads)
+        options = layout.EngineOptions(no_cache=1)
         opened = self.lib.np_engine_open(
             self.model, c.byref(options), c.byref(self.engine), c.byref(error)
         )
@@ -27,8 +29,9 @@ class Judge:
         return self
 
     def __exit__(self, *_):
-        self.lib.np_engine_close(self.engine)
-        self.lib.np_model_close(self.model)
+        if self.model:
+            self.lib.np_engine_close(self.engine)
+            self.lib.np_model_close(self.model)
 
     def array(self, values, dtype):
         """The address of an array that stays."""
