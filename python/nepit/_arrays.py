@@ -106,6 +106,11 @@ def _from_list(values: Sequence[object], name: str) -> NDArray[np.generic]:
     kinds = set(map(type, values))
     if bool in kinds or np.bool_ in kinds:
         raise TypeError(f"{name}: token ids are whole numbers, not bool")
+    if kinds == {int}:  # one beyond 63 bits would make floats of all
+        place = next((i for i, value in enumerate(values) if not _fits(cast(int, value))), None)
+        if place is not None:
+            raise _too_large(f"{name}[{place}]", values[place])
+        return np.array(values, np.int32)
     try:
         return np.asarray(values) if values else np.empty(0, np.int32)
     except ValueError as error:

@@ -200,7 +200,7 @@ class Choosing(Texts):
                 for group in groups:
                     yield from group
 
-        verb = Verb(_fill, _scored, lambda sequel: 12 * len(sequel.token_ids), "choose")
+        verb = Verb(_fill, _scored, _n_tokens, _n_tokens, "choose")
         answers = stream(self._engine, verb, sequels(), "return", progress)
         return _regrouped(pending, answers, by, errors)
 
@@ -258,6 +258,10 @@ class Choosing(Texts):
         if first == 0:
             raise NepitError("EINPUT", "the option's first token has no row: no context", "context")
         return Sequel(ids, first, straddles, raw.decode(errors="replace"), len(raw), together)
+
+
+def _n_tokens(sequel: Sequel) -> int:
+    return len(sequel.token_ids)
 
 
 def _fill(batch: Batch, i: int, sequel: Sequel, name: str) -> None:

@@ -169,6 +169,7 @@ def diff(a: Cells, b: Cells, *, eps: float = 0.2, worst: int = 10) -> Difference
         log_ratio = p - q
         ratio = np.exp(log_ratio)
         k3 = np.expm1(log_ratio) - log_ratio
+        clipped = np.abs(np.expm1(log_ratio)) > eps
     return Difference(
         n=int(finite.sum()),
         n_missing=int(missing.sum()),
@@ -183,7 +184,7 @@ def diff(a: Cells, b: Cells, *, eps: float = 0.2, worst: int = 10) -> Difference
         k3=_mean(k3),
         ratio=_statistic(ratio),
         effective_sample_size=_effective(log_ratio),
-        clipped_fraction=_mean(np.abs(np.expm1(log_ratio)) > eps),
+        clipped_fraction=_mean(clipped),
         eps=eps,
         worst=_worst(x, y, missing, worst, [block.shape for block in left], nested),
     )

@@ -162,7 +162,7 @@ class Gathering(Texts):
         single = is_prompt(prompts)
         reading = Reading(None, add_special, parse_special, score_temperature, logprobs_mode)
         fill = self._filler(reading, TAIL if tail else 0)
-        verb = Verb(fill, _gathered, _n_bytes, "gather")
+        verb = Verb(fill, _gathered, _n_tokens, _n_bytes, "gather")
         items: object = (
             Question(
                 cast(Prompt, prompts),
@@ -220,6 +220,11 @@ def _gathered(owner: object, answers: bridge.Answers, i: int, memo: object) -> G
         arrays.maybe_floats(owner, raw.tail, (n_rows,)),
         raw.n_computed,
     )
+
+
+def _n_tokens(question: Question) -> int:
+    n = n_tokens_of(question.prompt)
+    return n if question.response is None else n + n_tokens_of(question.response)
 
 
 def _n_bytes(question: Question) -> int:

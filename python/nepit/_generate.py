@@ -247,4 +247,10 @@ class Generating(Texts):
         row = 8 * width_of(drawing.top or 0, self.info.n_vocab) + 32
         length = drawing.max_tokens or self.info.n_context
         size = drawing.n * length * row
-        return Verb(fill, take, lambda prompt: size + 4 * n_tokens_of(prompt), "generate")
+        return Verb(
+            fill,
+            take,
+            lambda prompt: drawing.n * length + n_tokens_of(prompt),
+            lambda prompt: size + 4 * n_tokens_of(prompt),
+            "generate",
+        )

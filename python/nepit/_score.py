@@ -194,7 +194,7 @@ class Scoring(Texts):
 
         width = 8 * width_of(top, self.info.n_vocab) + 40
         verb: Verb[Prompt, Score] = Verb(
-            fill, self._score_of, lambda prompt: width * n_tokens_of(prompt), "score"
+            fill, self._score_of, n_tokens_of, lambda prompt: width * n_tokens_of(prompt), "score"
         )
         return self._ask(verb, prompts, errors, progress)
 
@@ -276,7 +276,7 @@ class Scoring(Texts):
 
         size = 8 * width_of(top, self.info.n_vocab)
         verb: Verb[Prompt, Next] = Verb(
-            fill, self._next_of, lambda prompt: size + 8 * n_tokens_of(prompt), "next"
+            fill, self._next_of, n_tokens_of, lambda prompt: size + 8 * n_tokens_of(prompt), "next"
         )
         return self._ask(verb, prompts, errors, progress)
 

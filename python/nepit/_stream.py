@@ -29,6 +29,7 @@ Out = TypeVar("Out")
 
 AHEAD = 3  # chunks in the engine
 CHUNK_ITEMS = 256
+FIRST_TOKENS, CHUNK_TOKENS = 512, 4096  # about: the first chunk is small, so that answers come soon
 CHUNK_BYTES = 32 << 20  # about, of answers
 IDLE_S = 0.01  # a chunk waits so long for more while the engine has nothing to do
 _REFUSED = re.compile(r"requests\[(\d+)\]\.?(.*)", re.S)
@@ -43,12 +44,13 @@ class Verb(Generic[In, Out]):
     fill : writes an item as request i of a batch, and gives what `take` needs of it; the name is
         that of the item in errors
     take : reads result i; the owner keeps its memory
-    n_bytes : about how large the answer to an item is
+    n_tokens, n_bytes : about how long an item is, and how large its answer
     label : the verb, for the bar
     """
 
     fill: Callable[[Batch, int, In, str], object]
     take: Callable[[object, bridge.Answers, int, object], Out]
+    n_tokens: Callable[[In], int]
     n_bytes: Callable[[In], int]
     label: str
 
@@ -121,7 +123,7 @@ def chunks(
     engine: Handle, verb: Verb[In, Out], items: Iterable[In]
 ) -> Generator[Iterator[Out | Exception], None, None]:
     """Answers and errors in the order of the items, some at a time."""
-    source = _Source(iter(items), verb.n_bytes)
+    source = _Source(iter(items), verb)
     flying: deque[_Chunk[In, Out]] = deque()
     try:
         while True:
@@ -149,16 +151,18 @@ def _ready(flying: deque[_Chunk[In, Out]]) -> bool:
 class _Source(Generic[In]):
     """Items in chunks."""
 
-    def __init__(self, items: Iterator[In], n_bytes: Callable[[In], int]) -> None:
-        self._items, self._n_bytes = items, n_bytes
+    def __init__(self, items: Iterator[In], verb: Verb[In, Out]) -> None:
+        self._items = items
+        self._n_tokens, self._n_bytes = verb.n_tokens, verb.n_bytes
+        self._limit = FIRST_TOKENS
         self.ended = False
         self.failure: Exception | None = None  # of the iterator; raised after what stood before
         self.n_read = 0
 
     def read(self, idle: Callable[[], bool]) -> list[In]:
         some: list[In] = []
-        size, began = 0, time.monotonic()
-        while len(some) < CHUNK_ITEMS and size < CHUNK_BYTES:
+        size, n_tokens, began = 0, 0, time.monotonic()
+        while len(some) < CHUNK_ITEMS and n_tokens < self._limit and size < CHUNK_BYTES:
             try:
                 some.append(next(self._items))
             except StopIteration:
@@ -168,9 +172,11 @@ class _Source(Generic[In]):
                 self.ended, self.failure = True, error
                 break
             size += self._n_bytes(some[-1])
+            n_tokens += self._n_tokens(some[-1])
             if time.monotonic() - began > IDLE_S and idle():
                 break
         self.n_read += len(some)
+        self._limit = min(2 * self._limit, CHUNK_TOKENS)
         return some
 
 
