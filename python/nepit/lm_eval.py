@@ -246,7 +246,7 @@ class NepitLM(TemplateLM):  # type: ignore[misc] # the harness has no types
         known = dict(normalize_gen_kwargs(wanted, self.max_gen_toks))
         until = handle_stop_sequences(known.pop("until"), self._text(self.eot_token_id))
         max_tokens = known.pop("max_gen_toks")
-        temperature = known.get("temperature", 0.0)
+        known["temperature"] = float(known.get("temperature", 0.0))
         known.pop("do_sample")
         if known.pop("num_beams", 1) != 1:
             raise ValueError("generation_kwargs: num_beams: there is no beam search here")
@@ -259,14 +259,16 @@ class NepitLM(TemplateLM):  # type: ignore[misc] # the harness has no types
         stops = [text for text in until if text]
         # Special tokens do not appear in the text, so these stop by their ids.
         ids = [harness.single_token(self.model, text) for text in stops]
-        return Drawing(
-            **{**known, "temperature": float(temperature)},
+        drawing = Drawing(
             max_tokens=max_tokens,
             seed=seed,
             stop=stops,
             stop_token_ids=[i for i in ids if i is not None],
             include_stop=True,
         )
+        for name, value in known.items():
+            setattr(drawing, name, value)
+        return drawing
 
     # ---- what it records -------------------------------------------------------------------------
 

@@ -8,12 +8,13 @@ NEPIT_LMEVAL_PYTHON=/path/to/python      of an environment with lm-eval 0.4.13 a
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from checkout import MODELS, ROOT
+from checkout import DEMO, MODELS, ROOT
 from nepit import _harness as harness
 from nepit._requests import Drawing
 
@@ -200,7 +201,9 @@ def write_task(folder, name):
 
 
 def run(folder, module, *arguments):
-    """The harness' command as a user calls it: what it logs of each task, by document."""
+    """The harness' command as a user calls it: what it logs of each task by document, and what it
+    says.
+    """
     for name in TASKS:
         write_task(folder, name)
     command = [PYTHON, "-m", module, "run", "--include_path", str(folder), "--log_samples"]
@@ -221,7 +224,8 @@ def run(folder, module, *arguments):
         (log,) = (folder / module).rglob(f"samples_nepit_{name}_*.jsonl")
         lines = [json.loads(line) for line in log.read_text().splitlines()]
         samples[name] = sorted(lines, key=lambda line: line["doc_id"])
-    return samples
+    shutil.rmtree(folder / module)
+    return samples, done.stderr
 
 
 def told(sample):
@@ -258,7 +262,8 @@ def scored(model, context, continuation):
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory):
     has("lm_eval")
-    return run(tmp_path_factory.mktemp("nepit"), "nepit.lm_eval", "--model_args", f"path={FOLDER}")
+    folder = tmp_path_factory.mktemp("nepit")
+    return run(folder, "nepit.lm_eval", "--model_args", f"path={FOLDER}")[0]
 
 
 @pytest.mark.long
@@ -301,9 +306,9 @@ def test_texts_are_generates(tiny, samples):
 @pytest.mark.parametrize("more", ["", ",add_bos_token=True,max_length=48,prefix_token_id=7"])
 def test_numbers_are_those_of_the_harness_own_class(tmp_path, more):
     has("lm_eval, torch, transformers")
-    ours = run(tmp_path, "nepit.lm_eval", "--model_args", f"path={FOLDER}{more}")
+    ours, _ = run(tmp_path, "nepit.lm_eval", "--model_args", f"path={FOLDER}{more}")
     args = f"pretrained={FOLDER},dtype=float32{more}"
-    theirs = run(tmp_path, "lm_eval", "--model", "hf", "--device", "cpu", "--model_args", args)
+    theirs, _ = run(tmp_path, "lm_eval", "--model", "hf", "--device", "cpu", "--model_args", args)
     for name in TASKS:
         for one, other in zip(ours[name], theirs[name], strict=True):
             for mine, yours in zip(told(one), told(other), strict=True):
@@ -314,3 +319,69 @@ def test_numbers_are_those_of_the_harness_own_class(tmp_path, more):
                 else:
                     assert mine[0] == pytest.approx(yours[0], rel=5e-6)
                     assert mine[1] == yours[1]
+
+
+@pytest.mark.long
+def test_dialogues_and_the_harness_cache(demo, tmp_path):
+    has("lm_eval")
+    options = ["--model_args", f"path={DEMO},threads=1", "--apply_chat_template", "--use_cache"]
+    first, said = run(tmp_path, "nepit.lm_eval", *options, str(tmp_path / "cache"))
+    n_pairs = sum(len(row["choices"]) for row in CHOICES) + len(PAIRS)
+    assert f"Cached requests: 0, Requests remaining: {n_pairs}" in said
+    for row, sample in zip(CHOICES, first["choice"], strict=True):
+        dialogue = harness.dialogue(
+            demo,
+            [{"role": "user", "content": row["question"]}],
+            add_generation_prompt=True,
+            variables={},
+        )
+        pairs = [split(demo, dialogue, choice) for choice in row["choices"]]
+        assert told(sample) == [scored(demo, *pair) for pair in pairs]
+    again, said = run(tmp_path, "nepit.lm_eval", *options, str(tmp_path / "cache"))
+    assert said.count("Requests remaining: 0") == 3  # kinds of requests
+    assert {name: list(map(told, lines)) for name, lines in again.items()} == {
+        name: list(map(told, lines)) for name, lines in first.items()
+    }
+
+
+# What runs in the harness' own Python: what a task may ask of generated texts.
+ASK = """
+import sys
+from types import SimpleNamespace
+from nepit.lm_eval import NepitLM
+model = NepitLM(path=sys.argv[1], threads=1, max_gen_toks=12)
+def ask(*wanted):
+    return model.generate_until([SimpleNamespace(args=("hello", dict(one))) for one in wanted], True)
+greedy = ask({})[0]
+assert ask({"temperature": 0, "num_beams": 1}) == [greedy]
+drawn = ask(*[{"do_sample": True, "temperature": 1.0}] * 3)
+assert len(set(drawn)) == 3  # each of the repeats is another one
+assert ask(*[{"do_sample": True, "temperature": 1.0}] * 3) == drawn  # and the same every time
+for wanted in ({"penalty_alpha": 0.5}, {"num_beams": 4}, {"max_gen_toks": 512}):
+    try:
+        ask(wanted)
+    except ValueError as error:
+        assert next(iter(wanted)) in str(error)
+    else:
+        raise AssertionError(wanted)
+for wrong in ({}, {"max_length": 513}, {"pretrained": sys.argv[1]}):
+    try:
+        NepitLM(**{"path": sys.argv[1], **wrong} if wrong else {})
+    except ValueError as error:
+        assert str(error).split(":")[0] in ("path", "max_length")
+    else:
+        raise AssertionError(wrong)
+"""
+
+
+@pytest.mark.long
+def test_what_a_task_asks_is_done_or_refused():
+    has("lm_eval")
+    path = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [PYTHON, "-c", ASK, str(FOLDER)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
