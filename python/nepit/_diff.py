@@ -211,7 +211,7 @@ def _blocks(values: object, name: str) -> list[NDArray[np.float64]]:
     if isinstance(values, (list, tuple)) and not _is_row(values):
         return [block for i, one in enumerate(values) for block in _blocks(one, f"{name}[{i}]")]
     if hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray):
-        values = np.from_dlpack(values)
+        values = np.from_dlpack(cast("NDArray[np.generic]", values))
     if isinstance(values, (str, bytes)) or values is None:
         raise TypeError(f"{name}: log-probabilities are expected, not {type(values).__name__}")
     array = np.array(values, np.float64)

@@ -21,7 +21,7 @@ def text_bytes(raw: bridge.Generated) -> bytes:
 def stop_reason(raw: bridge.Generated, drawing: Drawing) -> Union[int, str, None]:
     """The stop text or token id that ended a choice; None where EOS or the length did."""
     if raw.finish == 3:
-        text: str = drawing.stop[raw.stop_index]
+        text: str = drawing.stop[int(raw.stop_index)]
         return text
     last: int | None = raw.token_ids[raw.n_tokens - 1] if raw.n_tokens else None
     return last if raw.finish == 2 and last in drawing.stop_token_ids else None

@@ -189,11 +189,11 @@ class Score(Tabular):
 
     def plot(self, ax: Optional[matplotlib.axes.Axes] = None) -> matplotlib.axes.Axes:
         """Log-probabilities along the text, nats (needs matplotlib: `nepit[plot]`)."""
-        ax = axes_of(ax, len(self) / 4)
-        ax.bar(np.arange(len(self)), np.nan_to_num(self.logprobs, neginf=0.0))
-        ax.set_xticks(np.arange(len(self.texts)), decoded(self.texts), rotation=90)
-        ax.set_ylabel("log-probability (nats)")
-        return ax
+        axes = axes_of(ax, len(self) / 4)
+        axes.bar(np.arange(len(self)), np.nan_to_num(self.logprobs, neginf=0.0))
+        axes.set_xticks(np.arange(len(self.texts)), decoded(self.texts), rotation=90)
+        axes.set_ylabel("log-probability (nats)")
+        return axes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -269,12 +269,12 @@ class Gathered(Tabular):
 
     def plot(self, ax: Optional[matplotlib.axes.Axes] = None) -> matplotlib.axes.Axes:
         """A map of rows by candidates, nats (needs matplotlib: `nepit[plot]`)."""
-        ax = axes_of(ax, self.scores.shape[1] / 4, max(3.0, len(self) / 6))
+        axes = axes_of(ax, self.scores.shape[1] / 4, max(3.0, len(self) / 6))
         finite = np.where(np.isfinite(self.scores), self.scores, np.nan)
-        ax.imshow(finite, aspect="auto", interpolation="nearest")
-        ax.set_xlabel("candidate")
-        ax.set_ylabel("row")
-        return ax
+        axes.imshow(finite, aspect="auto", interpolation="nearest")
+        axes.set_xlabel("candidate")
+        axes.set_ylabel("row")
+        return axes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -337,11 +337,11 @@ class Next(Tabular):
 
     def plot(self, ax: Optional[matplotlib.axes.Axes] = None) -> matplotlib.axes.Axes:
         """Probabilities by rank (needs matplotlib: `nepit[plot]`)."""
-        ax = axes_of(ax, len(self) / 3)
-        ax.bar(np.arange(len(self)), self.probabilities)
-        ax.set_xticks(np.arange(len(self.texts)), decoded(self.texts), rotation=90)
-        ax.set_ylabel("probability")
-        return ax
+        axes = axes_of(ax, len(self) / 3)
+        axes.bar(np.arange(len(self)), self.probabilities)
+        axes.set_xticks(np.arange(len(self.texts)), decoded(self.texts), rotation=90)
+        axes.set_ylabel("probability")
+        return axes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -435,11 +435,11 @@ class Choice(Tabular):
 
     def plot(self, ax: Optional[matplotlib.axes.Axes] = None) -> matplotlib.axes.Axes:
         """Probabilities of the options (needs matplotlib: `nepit[plot]`)."""
-        ax = axes_of(ax, 5, max(2.0, len(self.options) / 3))
-        ax.barh([x.text for x in self.options], [x.probability for x in self.options])
-        ax.invert_yaxis()
-        ax.set_xlabel("probability")
-        return ax
+        axes = axes_of(ax, 5, max(2.0, len(self.options) / 3))
+        axes.barh([x.text for x in self.options], [x.probability for x in self.options])
+        axes.invert_yaxis()
+        axes.set_xlabel("probability")
+        return axes
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Optional, TypedDict, TypeVar, overload
 
@@ -76,7 +76,7 @@ class Reading:
 
 def n_tokens_of(prompt: object) -> int:
     """About how many tokens a prompt has."""
-    n = len(prompt) if hasattr(prompt, "__len__") else 1000
+    n = len(prompt) if isinstance(prompt, Sized) else 1000
     return n // 3 + 1 if isinstance(prompt, (str, bytes)) else n
 
 

@@ -183,7 +183,7 @@ def test_a_slow_source_is_not_waited_for_longer_than_needed(tiny):
 
 
 def test_a_stream_that_is_closed_ends_what_runs(other):
-    stream = other.score(iter([[1, 2], *(list(range(i, i + 300)) for i in range(30))]))
+    stream = other.score(iter([[1, 2], *(list(range(i, i + 64)) for i in range(150))]))
     next(stream)
     before = other.stats()["n_computed"]
     stream.close()
@@ -244,7 +244,7 @@ def test_ctrl_c_ends_a_stream_and_a_document(other, tmp_path):
 
 SCRIPTS = {
     "a model that nobody closes": "m.score(IDS)",
-    "a stream half read": "s = m.score([5] * (2 + 200 * i) for i in range(8)); next(s)",
+    "a stream half read": "s = m.score([i] * 40 for i in range(400)); next(s)",
     "a daemon thread at work": (
         "import threading, time\n"
         "def work():\n"
@@ -314,7 +314,7 @@ def test_async_lists_errors_and_streams(tiny):
 
 
 def test_a_cancelled_task_ends_its_work_within_a_step(other):
-    long = [list(range(i, i + 500)) for i in range(40)]
+    long = [list(range(i, i + 200)) for i in range(80)]
 
     async def ask():
         task = asyncio.create_task(other.score_async(long))
@@ -332,7 +332,7 @@ def test_a_cancelled_task_ends_its_work_within_a_step(other):
 
 def test_an_async_stream_that_is_left_ends(other):
     async def ask():
-        stream = other.score_async(list(range(i, i + 20 + 200 * (i > 0))) for i in range(40))
+        stream = other.score_async(list(range(i, i + 20 + 60 * (i > 0))) for i in range(100))
         async for score in stream:
             await stream.aclose()
             return score.n_scored
