@@ -12,17 +12,24 @@
 
 The engines start at rest and rows share nothing. "tokens_s" is from the first answer to the last,
 "start_s" from the call to the first answer without its work, "cluster_s" the start of Ray.
+"cpu_us" is what a token costs all processes together in that time, Ray's own included: the figure
+to compare where other work runs on the machine; "own_cpu_us" is the engines' part of it.
 
 `plan` is arithmetic alone: every line says what it follows from.
 """
 
 import argparse
 import json
+import os
 import pathlib
+import sys
 import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests/python"))
+from processes import children  # noqa: E402 - of the tests
+
 MODEL = ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 N_VOCAB, N_TEXT, BATCH = 49152, 512, 4
 OPTIONS = {"context": 1024, "cache_memory": 0}
@@ -41,17 +48,40 @@ def texts(n, seed):
     return list(np.random.default_rng(seed).integers(100, N_VOCAB, (n, N_TEXT), np.int32))
 
 
+class Meter:
+    """Seconds that this process and all that it has started have used, the ended ones too."""
+
+    def __init__(self):
+        self.ticks, self.engines = {}, set()
+
+    def read(self):
+        """All of them, and the engines alone."""
+        for pid in [os.getpid(), *children(os.getpid())]:
+            try:
+                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+                stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+            except OSError:
+                continue  # it has ended
+            self.ticks[pid] = sum(map(int, stat.rpartition(")")[2].split()[11:13]))
+            if words.startswith(b"ray::MapWorker(MapBatches(_Actor)"):
+                self.engines.add(pid)
+        own = sum(self.ticks[pid] for pid in self.engines)
+        return [n / os.sysconf("SC_CLK_TCK") for n in (sum(self.ticks.values()), own)]
+
+
 def direct(arguments):
     import nepit
 
     with nepit.open(arguments.model, threads=2, **OPTIONS) as model:
         rows = texts(arguments.rows, arguments.seed)
         model.score(rows[0][:64])
-        begin = time.monotonic()
+        meter = Meter()
+        begin, used = time.monotonic(), meter.read()[0]
         for at in range(0, len(rows), BATCH):
             model.score(rows[at : at + BATCH])
-        seconds = time.monotonic() - begin
-    tell("direct", tokens_s=len(rows) * N_TEXT / seconds, n_tokens=len(rows) * N_TEXT)
+        seconds, used = time.monotonic() - begin, meter.read()[0] - used
+    n = len(rows) * N_TEXT
+    tell("direct", tokens_s=n / seconds, cpu_us=used / n * 1e6, n_tokens=n)
 
 
 def by_ray(arguments, case, engines, threads):
@@ -73,7 +103,7 @@ def by_ray(arguments, case, engines, threads):
         try:
             rows = [{"ids": row} for row in texts(arguments.rows, arguments.seed)]
             dataset = ray.data.from_items(rows).materialize()
-            begin = time.monotonic()
+            begin, meter = time.monotonic(), Meter()
             scored = nepit.ray.score(
                 dataset,
                 model=str(arguments.model),
@@ -85,17 +115,24 @@ def by_ray(arguments, case, engines, threads):
                 **OPTIONS,
             )
             ends = [
-                time.monotonic() - begin
-                for batch in scored.iter_batches(batch_size=None, prefetch_batches=0)
-                for _ in [len(batch["n_tokens"])]
+                (time.monotonic() - begin, *meter.read())
+                for _ in scored.iter_batches(batch_size=None, prefetch_batches=0)
             ]
         finally:
             ray.shutdown()
-    first = ends[engines - 1]  # every engine has begun and answered about once
-    n_tokens = (len(ends) - engines) * BATCH * N_TEXT
-    rate = n_tokens / (ends[-1] - first)
-    start_s = first - engines * BATCH * N_TEXT / rate
-    tell(case, tokens_s=rate, n_tokens=n_tokens, start_s=start_s, cluster_s=cluster_s)
+    first, last = ends[engines - 1], ends[-1]  # every engine has answered about once
+    seconds, used, own = (b - a for a, b in zip(first, last))
+    n = (len(ends) - engines) * BATCH * N_TEXT
+    start_s = first[0] - engines * BATCH * N_TEXT * seconds / n
+    tell(
+        case,
+        tokens_s=n / seconds,
+        cpu_us=used / n * 1e6,
+        own_cpu_us=own / n * 1e6,
+        n_tokens=n,
+        start_s=start_s,
+        cluster_s=cluster_s,
+    )
 
 
 def in_parquet(arguments):
