@@ -54,10 +54,6 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "io_processor_plugin": ((None,), _TEXT_ONLY),
     "pooler_config": ((None,), "nothing is pooled"),
     "logits_processors": ((None, []), "logits are changed by the fields of SamplingParams alone"),
-    "logits_processor_pattern": (
-        (None,),
-        "logits are changed by the fields of SamplingParams alone",
-    ),
     "watermark_config": ((None, {}), "texts are not marked"),
     "diffusion_config": ((None, {}), "models are causal"),
     "enable_return_routed_experts": ((None, False), "there are no experts"),
@@ -118,7 +114,7 @@ HARMLESS = frozenset(
     node_rank num_gpu_blocks_override numa_bind numa_bind_cpus numa_bind_nodes offload_backend
     offload_group_size offload_num_in_group offload_params offload_prefetch_step optimization_level
     otlp_traces_endpoint per_request_spec_decode_metrics performance_mode pipeline_parallel_size
-    prefetch_backend prefill_context_parallel_size prefill_schedule_interval
+    prefill_context_parallel_size prefill_schedule_interval
     prefix_cache_retention_interval prefix_caching_hash_algo prefix_match_unit profiler_config
     pt_load_map_location ray_workers_use_nsight reasoning_config reasoning_parser
     reasoning_parser_plugin renderer_num_workers replayssm_buffer_len safetensors_load_strategy
