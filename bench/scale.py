@@ -28,7 +28,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/python"))
-from processes import children  # noqa: E402 - of the tests
+from processes import children, engines  # noqa: E402 - of the tests
 
 MODEL = ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 N_VOCAB, N_TEXT, BATCH = 49152, 512, 4
@@ -56,16 +56,14 @@ class Meter:
 
     def read(self):
         """All of them, and the engines alone."""
-        for pid in [os.getpid(), *children(os.getpid())]:
+        self.engines |= set(engines(os.getpid()))
+        for pid in {os.getpid(), *children(os.getpid()), *self.engines}:
             try:
-                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
                 stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
             except OSError:
                 continue  # it has ended
             self.ticks[pid] = sum(map(int, stat.rpartition(")")[2].split()[11:13]))
-            if words.startswith(b"ray::MapWorker(MapBatches(_Actor)"):
-                self.engines.add(pid)
-        own = sum(self.ticks[pid] for pid in self.engines)
+        own = sum(self.ticks.get(pid, 0) for pid in self.engines)
         return [n / os.sysconf("SC_CLK_TCK") for n in (sum(self.ticks.values()), own)]
 
 
@@ -84,7 +82,7 @@ def direct(arguments):
     tell("direct", tokens_s=n / seconds, cpu_us=used / n * 1e6, n_tokens=n)
 
 
-def by_ray(arguments, case, engines, threads):
+def by_ray(arguments, case, n_engines, threads):
     import ray
     import ray.data
 
@@ -109,7 +107,7 @@ def by_ray(arguments, case, engines, threads):
                 model=str(arguments.model),
                 column="ids",
                 threads=threads,
-                concurrency=engines,
+                concurrency=n_engines,
                 num_cpus=0.5,
                 batch_size=BATCH,
                 **OPTIONS,
@@ -120,10 +118,10 @@ def by_ray(arguments, case, engines, threads):
             ]
         finally:
             ray.shutdown()
-    first, last = ends[engines - 1], ends[-1]  # every engine has answered about once
+    first, last = ends[n_engines - 1], ends[-1]  # every engine has answered about once
     seconds, used, own = (b - a for a, b in zip(first, last))
-    n = (len(ends) - engines) * BATCH * N_TEXT
-    start_s = first[0] - engines * BATCH * N_TEXT * seconds / n
+    n = (len(ends) - n_engines) * BATCH * N_TEXT
+    start_s = first[0] - n_engines * BATCH * N_TEXT * seconds / n
     tell(
         case,
         tokens_s=n / seconds,

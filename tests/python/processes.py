@@ -18,3 +18,17 @@ def children(pid):
         found.append(here)
         left.extend(parents.get(here, ()))
     return found[1:]
+
+
+def command(pid):
+    """The command line; empty where the process has ended, waited for or not."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def engines(pid):
+    """The processes of Ray below this one that hold an engine."""
+    name = b"ray::MapWorker(MapBatches(_Actor)"
+    return sorted(child for child in children(pid) if command(child).startswith(name))

@@ -19,22 +19,9 @@ import ray
 import ray.data
 
 import nepit.ray
-from processes import children
+from processes import engines
 
 VERBS = {"score": nepit.ray.score, "gather": nepit.ray.gather}
-
-
-def engines():
-    """The processes of Ray that hold an engine."""
-    found = []
-    for pid in children(os.getpid()):
-        try:
-            name = Path(f"/proc/{pid}/cmdline").read_bytes()
-        except OSError:
-            continue
-        if name.startswith(b"ray::MapWorker(MapBatches(_Actor)"):
-            found.append(pid)
-    return sorted(found)
 
 
 def written(folder):
@@ -47,13 +34,13 @@ def kill_one(run, told, over):
     before = []
     while not over.is_set() and len(before) < all_there:
         time.sleep(0.01)
-        before = engines() if written(run["output"]) >= run["kill"] else []
+        before = engines(os.getpid()) if written(run["output"]) >= run["kill"] else []
     os.kill(before[0], signal.SIGKILL)
     told.update(killed=before[0], engines=before, written=written(run["output"]))
     seen = set()
     while not over.is_set():
         time.sleep(0.05)
-        seen |= set(engines())
+        seen |= set(engines(os.getpid()))
     told["engines_after"] = sorted(seen)
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from checkout import BUILD, DEMO, ROOT
-from processes import children
+from processes import command, engines
 import nepit.ray
 
 DRIVER = Path(__file__).with_name("ray_driver.py")
@@ -48,25 +48,8 @@ def temp():
 
 def of_folder(folder):
     """The processes whose command line names the folder."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if folder.encode() in path.read_bytes():
-                found.append(int(path.parent.name))
-        except OSError:
-            continue  # it has ended
-    return [pid for pid in found if pid != os.getpid()]
-
-
-def alive(pids):
-    """Those that have not ended; what nobody has waited for has no command line any more."""
-    found = []
-    for pid in pids:
-        try:
-            found += [pid] if Path(f"/proc/{pid}/cmdline").read_bytes() else []
-        except OSError:
-            continue
-    return found
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return [pid for pid in pids if folder.encode() in command(pid) and pid != os.getpid()]
 
 
 def start(temp, *runs):
@@ -181,12 +164,12 @@ def test_a_driver_that_is_killed_goes_on(tmp_path, temp):
     while len(list(parts.glob("*.keys"))) < 5:
         assert driver.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
-    cluster = children(driver.pid)
+    pids = engines(driver.pid)
     driver.kill()
     driver.communicate()
-    while alive(cluster) and time.monotonic() < deadline:
+    while any(map(command, pids)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not alive(cluster), "a driver that dies takes its cluster along"
+    assert pids and not any(map(command, pids)), "a driver that dies takes its engines along"
     before = nepit.ray.checkpoint_info(folder)
     assert 3 * ROWS <= before.n_rows < len(rows) - 3
 
