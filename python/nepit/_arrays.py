@@ -134,6 +134,8 @@ def ids_array(values: object, name: str, dimensions: tuple[int, ...] = (1,)) -> 
     if isinstance(values, (str, bytes)):
         raise TypeError(f"{name}: token ids are expected, not a text")
     if isinstance(values, np.ndarray):
+        if values.dtype == np.int32 and values.ndim in dimensions and values.flags.c_contiguous:
+            return values
         array: NDArray[np.generic] = values
     elif isinstance(values, (list, tuple)):
         array = _from_list(values, name)

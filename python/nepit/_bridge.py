@@ -387,8 +387,8 @@ FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     ),
     "np_poll": (c.c_int, [_handle, c.c_int64]),
     "np_cancel": (None, [_handle]),
-    "np_wait": (_status, [_handle, c.POINTER(Result), _error]),
-    "np_result_free": (None, [c.POINTER(Result)]),
+    "np_wait": (_status, [_handle, c.c_void_p, _error]),
+    "np_result_free": (None, [c.c_void_p]),
     "np_perplexity": (
         _status,
         [
@@ -480,20 +480,27 @@ def _results_of(n: int) -> tuple[type[c.Array[Result]], type[c.Array[RawResult]]
     return Result * n, RawResult * n
 
 
+_RESULT_BYTES = c.sizeof(Result)
+
+
 class Answers:
     """Results of one call; owns their memory. Arrays made from them keep it."""
 
-    __slots__ = ("__weakref__", "free", "raw", "results")
+    __slots__ = ("__weakref__", "_kind", "address", "free", "raw")
 
     def __init__(self, n: int) -> None:
-        kind, raw = _results_of(n)
-        self.results = kind()
-        self.raw = raw.from_buffer(self.results)
-        self.free = lib.np_result_free
+        self._kind, raw = _results_of(n)
+        self.raw = raw()
+        self.address, self.free = c.addressof(self.raw), lib.np_result_free
+
+    @property
+    def results(self) -> c.Array[Result]:
+        """The same with typed pointers."""
+        return self._kind.from_buffer(self.raw)
 
     def __del__(self) -> None:
-        for result in self.results:
-            self.free(result)
+        for i in range(len(self.raw)):
+            self.free(self.address + i * _RESULT_BYTES)
 
 
 class Answer:
@@ -506,7 +513,7 @@ class Answer:
 
     def __del__(self) -> None:
         answers = self._answers
-        answers.free(answers.results[self._i])
+        answers.free(answers.address + self._i * _RESULT_BYTES)
 
 
 def address_of(pointer: object) -> int:

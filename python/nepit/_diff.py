@@ -162,7 +162,6 @@ def diff(a: Cells, b: Cells, *, eps: float = 0.2, worst: int = 10) -> Difference
     gone_x, gone_y = np.isneginf(x) & ~missing, np.isneginf(y) & ~missing
     finite = ~missing & ~gone_x & ~gone_y
     p, q = x[finite], y[finite]
-    nested = isinstance(a, (list, tuple)) and len(left) > 0 and not _is_row(a)
     with np.errstate(over="ignore", invalid="ignore"):
         relative = np.abs(p - q) / (np.abs(q) + _TINY)
         probability = np.abs(np.exp(p) - np.exp(q))
@@ -186,7 +185,7 @@ def diff(a: Cells, b: Cells, *, eps: float = 0.2, worst: int = 10) -> Difference
         effective_sample_size=_effective(log_ratio),
         clipped_fraction=_mean(clipped),
         eps=eps,
-        worst=_worst(x, y, missing, worst, [block.shape for block in left], nested),
+        worst=_worst(x, y, missing, worst, [block.shape for block in left]),
     )
 
 
@@ -209,7 +208,9 @@ def _blocks(values: object, name: str) -> list[NDArray[np.float64]]:
             raise TypeError(f"{name}: a Generation without log-probabilities: generate with top=0")
         return [values.logprobs.astype(np.float64)]
     if isinstance(values, (list, tuple)) and not _is_row(values):
-        return [block for i, one in enumerate(values) for block in _blocks(one, f"{name}[{i}]")]
+        blocks = [block for i, one in enumerate(values) for block in _blocks(one, f"{name}[{i}]")]
+        equal = len({block.shape for block in blocks}) == 1
+        return [np.stack(blocks)] if equal else blocks
     if hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray):
         values = np.from_dlpack(cast("NDArray[np.generic]", values))
     if isinstance(values, (str, bytes)) or values is None:
@@ -252,7 +253,6 @@ def _worst(
     missing: NDArray[np.bool_],
     n: int,
     shapes: Sequence[tuple[int, ...]],
-    nested: bool,
 ) -> tuple[Apart, ...]:
     with np.errstate(invalid="ignore"):
         apart = np.where(x == y, 0.0, np.abs(x - y))
@@ -267,5 +267,7 @@ def _worst(
         a, b = float(x[cell]), float(y[cell])
         relative = abs(a - b) / (abs(b) + _TINY) if math.isfinite(b) else math.inf
         probability = abs(math.exp(a) - math.exp(b))
-        told.append(Apart((block, *place) if nested else place, a, b, relative, probability))
+        told.append(
+            Apart((block, *place) if len(shapes) > 1 else place, a, b, relative, probability)
+        )
     return tuple(told)

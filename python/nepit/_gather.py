@@ -165,9 +165,9 @@ class Gathering(Texts):
         verb = Verb(fill, _gathered, _n_tokens, _n_bytes, "gather")
         items: object = (
             Question(
-                cast(Prompt, prompts),
-                cast(Optional[Prompt], response),
-                cast(Candidates, candidates),
+                cast("Prompt", prompts),
+                cast("Optional[Prompt]", response),
+                cast("Candidates", candidates),
                 cast(int, start or 0),
             )
             if single
@@ -245,7 +245,7 @@ def _questions(
             f"not {type(prompts).__name__}"
         )
     if is_prompt(candidates):
-        candidates = candidates_array(cast(Candidates, candidates))
+        candidates = candidates_array(cast("Candidates", candidates))
         shared = True
     else:
         shared = False

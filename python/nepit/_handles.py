@@ -34,7 +34,8 @@ class _Use:
         self.closed = False
         self.pid = os.getpid()
         self.inside: dict[object, int] = {}
-        self.left = threading.Condition()  # re-entrant: a finalizer may come in between
+        self.lock = threading.RLock()  # re-entrant: a finalizer may come in between
+        self.left = threading.Condition(self.lock)
 
     def wait(self, limit: float | None = None) -> bool:
         """Ends what runs and waits until the other threads have left."""
@@ -96,7 +97,7 @@ class Handle:
                 "child, or start workers by spawn (multiprocessing.set_start_method('spawn'))"
             )
         key = threading.get_ident() if who is None else who
-        with use.left:
+        with use.lock:
             if use.closed:
                 raise ValueError("this model is closed")
             use.inside[key] = use.inside.get(key, 0) + 1
@@ -105,7 +106,7 @@ class Handle:
     def leave(self, who: object = None) -> None:
         use = self._use
         key = threading.get_ident() if who is None else who
-        with use.left:
+        with use.lock:
             n = use.inside.pop(key) - 1
             if n:
                 use.inside[key] = n
@@ -151,6 +152,7 @@ def open_engine(model: Handle, options: bridge.EngineOptions) -> Handle:
 
 
 _POLL_MS, _LONG_POLL_MS = 50, 1000  # signals reach the main thread alone
+_main = threading.main_thread()
 _no_ready = bridge.READY(0)
 _local = threading.local()  # .watch: what cancels the work of this thread from outside
 
@@ -210,7 +212,7 @@ class Ticket:
         self._keeps: tuple[object, ...] = (requests, keeps)
         self._engine, self._lock, self._pid = engine, threading.Lock(), os.getpid()
         self._out = c.c_void_p()  # C writes it: no interrupt comes between running and knowing it
-        begin = (bridge.Request * n).from_buffer(requests, first * c.sizeof(bridge.Request))
+        begin = c.byref(requests[first])
         with engine as pointer:
             bridge.call("np_submit", pointer, begin, n, _no_ready, None, c.byref(self._out))
         watching = watch()
@@ -233,8 +235,7 @@ class Ticket:
 
     def wait(self) -> bridge.Answers:
         """The results, errors of single requests within them. Ctrl-C ends what runs."""
-        main = threading.current_thread() is threading.main_thread()
-        step = _POLL_MS if main else _LONG_POLL_MS
+        step = _POLL_MS if threading.get_ident() == _main.ident else _LONG_POLL_MS
         try:
             with self._engine:
                 while not lib.np_poll(self._out, step):
@@ -251,7 +252,7 @@ class Ticket:
         answers, error = bridge.Answers(self._n), bridge.Error()
         with self._lock:
             pointer, self._out.value = self._out.value, None
-        lib.np_wait(pointer, answers.results, c.byref(error))
+        lib.np_wait(pointer, answers.raw, c.byref(error))
         self._keeps = ()
         return answers
 
@@ -263,7 +264,25 @@ class Ticket:
 
 def run(engine: Handle, requests: c.Array[bridge.Request], keeps: object) -> bridge.Answers:
     """Runs requests together and gives their results."""
-    return Ticket(engine, requests, keeps, 0, len(requests)).wait()
+    n = len(requests)
+    if watch() is not None:
+        return Ticket(engine, requests, keeps, 0, n).wait()
+    error, out = bridge.Error(), c.c_void_p()  # a ticket that nobody else can reach
+    step = _POLL_MS if threading.get_ident() == _main.ident else _LONG_POLL_MS
+    with engine as pointer:
+        try:
+            if lib.np_submit(pointer, requests, n, _no_ready, None, c.byref(out), c.byref(error)):
+                raise bridge.error_of(error)
+            while not lib.np_poll(out, step):
+                pass
+        except BaseException:
+            if out:
+                lib.np_cancel(out)
+                lib.np_wait(out, None, None)
+            raise
+        answers = bridge.Answers(n)
+        lib.np_wait(out, answers.raw, None)
+        return answers
 
 
 def aside(engine: Handle, work: Callable[[], None], stop: Callable[[], object]) -> None:

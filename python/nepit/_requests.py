@@ -43,12 +43,12 @@ def integer(value: object, name: str, low: int, high: int) -> int:
 
 def is_prompt(value: object) -> bool:
     """Whether this is one prompt, and not several of them."""
+    if isinstance(value, np.ndarray):
+        return value.ndim == 1 and value.dtype != object
     if isinstance(value, (str, bytes)):
         return True
     if isinstance(value, Sequence):
         return len(value) > 0 and arrays.is_id(value[0])
-    if isinstance(value, np.ndarray):
-        return value.ndim == 1 and value.dtype != object
     if hasattr(value, "__dlpack__") or hasattr(value, "__array__"):
         return getattr(value, "ndim", 1) == 1
     return False
@@ -61,8 +61,8 @@ def raw_text(text: str | bytes) -> bytes:
 
 def candidates_array(candidates: Candidates, name: str = "candidates") -> NDArray[np.int32]:
     """int32, [K] or [rows, K]; ragged rows are padded with -1."""
-    plain = isinstance(candidates, (str, bytes)) or arrays.is_list_of_ids(candidates)
-    if isinstance(candidates, Sequence) and len(candidates) > 0 and not plain:
+    plain = isinstance(candidates, (np.ndarray, str, bytes)) or arrays.is_list_of_ids(candidates)
+    if not plain and isinstance(candidates, Sequence) and len(candidates) > 0:
         array = arrays.pad_rows(candidates, name)
     else:
         array = arrays.ids_array(candidates, name, (1, 2))
@@ -115,7 +115,10 @@ class Batch:
 
     def _array(self, array: NDArray[np.int32]) -> int:
         self.keeps.append(array)
-        return int(array.ctypes.data)
+        try:
+            return c.addressof(c.c_char.from_buffer(array.data))  # far quicker than .ctypes
+        except (TypeError, ValueError):  # read-only, or empty
+            return int(array.ctypes.data)
 
     def _ids(self, values: Optional[Ids], name: str) -> bridge.Ids:
         if values is None:

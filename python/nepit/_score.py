@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence, Sized
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Optional, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, Optional, TypedDict, TypeVar, overload
 
 import numpy as np
 
@@ -56,8 +55,7 @@ class ScoreOptions(NextOptions, total=False):
     mass: bool
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """How a prompt becomes a sequence, and its logits log-probabilities."""
 
     condition: Optional[Condition]

@@ -12,14 +12,13 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, cast, overload
 
 import numpy as np
 
 from . import _bridge as bridge
 from ._bridge import NepitError
-from ._handles import Handle, Ticket
+from ._handles import Handle, Ticket, run
 from ._progress import bar
 from ._requests import Batch
 from ._types import Errors
@@ -35,7 +34,6 @@ IDLE_S = 0.01  # a chunk waits so long for more while the engine has nothing to 
 _REFUSED = re.compile(r"requests\[(\d+)\]\.?(.*)", re.S)
 
 
-@dataclass(frozen=True)
 class Verb(Generic[In, Out]):
     """What is asked, and how the answer is read.
 
@@ -48,18 +46,25 @@ class Verb(Generic[In, Out]):
     label : the verb, for the bar
     """
 
-    fill: Callable[[Batch, int, In, str], object]
-    take: Callable[[object, bridge.Answers, int, object], Out]
-    n_tokens: Callable[[In], int]
-    n_bytes: Callable[[In], int]
-    label: str
+    __slots__ = ("fill", "label", "n_bytes", "n_tokens", "take")
+
+    def __init__(
+        self,
+        fill: Callable[[Batch, int, In, str], object],
+        take: Callable[[object, bridge.Answers, int, object], Out],
+        n_tokens: Callable[[In], int],
+        n_bytes: Callable[[In], int],
+        label: str,
+    ) -> None:
+        self.fill, self.take, self.label = fill, take, label
+        self.n_tokens, self.n_bytes = n_tokens, n_bytes
 
 
 def one(engine: Handle, verb: Verb[In, Out], item: In) -> Out:
     """The answer to a single item."""
     batch = Batch(1)
     memo = verb.fill(batch, 0, item, "")
-    answers = Ticket(engine, batch.requests, batch.keeps, 0, 1).wait()
+    answers = run(engine, batch.requests, batch.keeps)
     if answers.raw[0].error.status:
         raise bridge.error_of(answers.raw[0].error)
     return verb.take(answers, answers, 0, memo)
@@ -286,9 +291,9 @@ def ask(
     if errors not in ("raise", "return"):
         raise ValueError(f'errors: "raise" or "return" is expected, not {errors!r}')
     if single and errors == "raise":
-        return one(engine, verb, cast(In, items))
+        return one(engine, verb, cast("In", items))
     if single:
-        return many(engine, verb, [cast(In, items)], errors, progress)[0]
+        return many(engine, verb, [cast("In", items)], errors, progress)[0]
     if isinstance(items, (Sequence, np.ndarray)) or hasattr(items, "__dlpack__"):
         return many(engine, verb, list(cast("Sequence[In]", items)), errors, progress)
     if isinstance(items, Iterable) and not isinstance(items, (Mapping, Set)):

@@ -46,7 +46,9 @@ def asked(judge, ids, start=0, candidates=None, want=0, top=0, following=0):
 
     def floats(pointer, *shape):
         count = int(np.prod(shape)) if pointer else 0
-        return np.array(pointer[:count] if count else [], np.float32).reshape(shape if count else -1)
+        return np.array(pointer[:count] if count else [], np.float32).reshape(
+            shape if count else -1
+        )
 
     answer = {
         "scores": floats(result.scores, rows, k),
@@ -134,7 +136,10 @@ def test_gather_is_the_librarys(tiny, judge, data):
         return
     assert isinstance(right, dict), right
     assert found.scores.size == right["scores"].size == rows * width
-    assert np.array_equal(found.scores.ravel(), right["scores"].ravel()) and found.scores.dtype == np.float32
+    assert (
+        np.array_equal(found.scores.ravel(), right["scores"].ravel())
+        and found.scores.dtype == np.float32
+    )
     assert np.array_equal(found.tail, right["tail"])
     assert found.token_ids.tolist() == ids
 
@@ -154,7 +159,9 @@ def test_score_and_next_are_the_librarys(tiny, judge, data):
         assert np.array_equal(found.scored, right["logprobs"])
         assert np.array_equal(found.ranks[found.start + 1 :], right["ranks"])
         assert found.entropies is None or np.array_equal(found.entropies, right["entropies"])
-        assert found.top_logprobs is None or np.array_equal(found.top_logprobs.ravel(), right["top"].ravel())
+        assert found.top_logprobs is None or np.array_equal(
+            found.top_logprobs.ravel(), right["top"].ravel()
+        )
     if top:
         right = asked(judge, ids, 2**62, want=4 | 16, top=top, following=1)
         found = tiny.next(prompt, top=top)

@@ -170,7 +170,9 @@ def test_diff_by_hand():
 
 def test_diff_of_shapes_and_kinds(tiny):
     score = tiny.score([7, 3, 9, 4, 1])
-    assert nepit.diff(score, score.scored).same and nepit.diff([score], [score.scored.tolist()]).same
+    assert (
+        nepit.diff(score, score.scored).same and nepit.diff([score], [score.scored.tolist()]).same
+    )
     assert nepit.diff(np.zeros((2, 3)), np.zeros((2, 3), np.float32)).n == 6
     gathered = tiny.gather([1, 2, 3], candidates=[[1, -1], [2, 3]])
     assert nepit.diff(gathered, gathered).n_both_impossible == 1
