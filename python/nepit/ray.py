@@ -90,8 +90,8 @@ def score(
     profile, context, max_memory, cache_memory, cpu : as in `nepit.open`
     threads : of each engine
     concurrency : engines; (least, most) lets Ray decide
-    num_cpus : cores that Ray sets aside for an engine; default: `threads`. Reading and writing need
-        cores too: engines that take all of a cluster leave none, and nothing moves.
+    num_cpus : cores that Ray sets aside for an engine. Default: `threads`, and less where that
+        would leave no core of the cluster for reading and writing, so that nothing moved.
     batch_size : rows that an engine has at a time: the blocks of the data set are split to that
         size. It bounds the memory, and is what a crash can cost; a minute of work is plenty.
     preserve_order : rows leave in the order of the data set; set for all of its plan
@@ -119,8 +119,7 @@ def score(
     default = [name for name in SCORE_WANT if name != column]
     engine = _engine(profile, threads, context, max_memory, cache_memory, cpu)
     job = _job("score", model, engine, {"prompt": column}, options, want, default, errors)
-    cores = threads if num_cpus is None else num_cpus
-    pool = _pool(concurrency, cores, batch_size, preserve_order, ray_remote_args)
+    pool = _pool(concurrency, threads, num_cpus, batch_size, preserve_order, ray_remote_args)
     return _mapped(dataset, job, checkpoint, pool)
 
 
@@ -190,8 +189,7 @@ def gather(
             raise NepitError("EINPUT", "at least one id is needed", "candidates")
     engine = _engine(profile, threads, context, max_memory, cache_memory, cpu)
     job = _job("gather", model, engine, inputs, options, want, GATHER_WANT, errors)
-    cores = threads if num_cpus is None else num_cpus
-    pool = _pool(concurrency, cores, batch_size, preserve_order, ray_remote_args)
+    pool = _pool(concurrency, threads, num_cpus, batch_size, preserve_order, ray_remote_args)
     return _mapped(dataset, job, checkpoint, pool)
 
 
@@ -347,15 +345,24 @@ class _Pool:
 
     least: int
     most: int
-    num_cpus: float
+    threads: int
+    num_cpus: Optional[float]
     batch_size: int
     preserve_order: bool
     remote: Mapping[str, Any]
 
+    def cores(self, n_cores: float) -> float:
+        """What an engine is given of a cluster of so many cores."""
+        if self.num_cpus is not None:
+            return self.num_cpus
+        share = min(max(1, self.threads), max(0.01, (n_cores - 1) / self.least))
+        return math.floor(share) if share > 1 else share  # Ray takes no fractions above 1
+
 
 def _pool(
     concurrency: Union[int, tuple[int, int]],
-    num_cpus: float,
+    threads: int,
+    num_cpus: Optional[float],
     batch_size: int,
     preserve_order: bool,
     remote: Optional[Mapping[str, object]],
@@ -366,7 +373,7 @@ def _pool(
             "EINPUT", "a number, or (least, most), is expected", "concurrency", repr(concurrency)
         )
     _check({"batch_size": batch_size, "preserve_order": preserve_order})
-    return _Pool(least, most, num_cpus or 1, batch_size, preserve_order, remote or {})
+    return _Pool(least, most, threads, num_cpus, batch_size, preserve_order, remote or {})
 
 
 class _Actor(tables.Worker):
@@ -400,6 +407,8 @@ def _mapped(
         store.begin(_about(job))
         found = store.index()[0]
         index = [ray.put(found)] if found.names else None
+    if not ray.is_initialized():
+        ray.init()
     # A block is what Ray hands out. Blocks as they are read hold hours of work; one batch each lets
     # all engines end together, and a crash cost at most a batch.
     blocks = dataset.repartition(target_num_rows_per_block=pool.batch_size)
@@ -409,7 +418,7 @@ def _mapped(
         batch_size=pool.batch_size,
         batch_format="pyarrow",
         fn_constructor_kwargs={"job": job, "index": index},
-        num_cpus=pool.num_cpus,
+        num_cpus=pool.cores(ray.cluster_resources().get("CPU", math.inf)),
         **pool.remote,
     )
     if pool.preserve_order:

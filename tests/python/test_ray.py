@@ -507,3 +507,20 @@ def test_another_model_on_another_machine_is_refused(tmp_path):
         file.write(bytes([last[0] ^ 1]))
     with pytest.raises(NepitError, match="another one than where the run began"):
         tables.Worker(job)
+
+
+@pytest.mark.parametrize(
+    ("threads", "engines", "asked", "cluster", "cores"),
+    [
+        (60, 100, None, 6400, 60),
+        (60, 100, None, 6001, 60),
+        (64, 100, None, 6400, 63),
+        (2, 2, None, 2, 0.5),
+        (1, 1, None, 1, 0.01),
+        (8, 1, None, float("inf"), 8),
+        (2, 2, 2, 2, 2),  # as it was asked for
+    ],
+)
+def test_engines_leave_cores_to_read_and_write(threads, engines, asked, cluster, cores):
+    pool = nepit.ray._pool(engines, threads, asked, 64, False, None)
+    assert pool.cores(cluster) == cores

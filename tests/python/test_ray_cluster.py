@@ -90,7 +90,7 @@ def read(folder):
 
 
 def options(**more):
-    engine = {"model": str(DEMO), "context": 128, "num_cpus": 0.5, "concurrency": 2}
+    engine = {"model": str(DEMO), "context": 128, "concurrency": 2}
     return {**engine, "batch_size": ROWS, "top": 2, **more}
 
 
