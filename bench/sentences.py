@@ -5,10 +5,11 @@ loops over transformers, from text to a log-probability for every token.
                               [--sentences 1000] [--threads 2] [--model M.gguf]
 
 P is a Python with minicons, torch, transformers and gguf: `pip install minicons gguf accelerate`.
-One JSON object per comparison on standard output. All read the same file and compute in float32.
-The sentences come from a grammar with a fixed seed; they are dealt into --turns parts, and in each
-turn every side scores the same new part, one after another. The numbers of all sentences are
-compared first: a ratio is printed only where the largest difference is at most 1e-3 nats.
+One JSON object per comparison on standard output, the turns on standard error; ten minutes on two
+cores. All read the same file and compute in float32. The sentences come from a grammar with a fixed
+seed; they are dealt into --turns parts, and in each turn every side scores the same new part, one
+after another. The numbers of all sentences are compared first: a ratio is printed only where the
+largest difference is at most 1e-3 nats.
 
     minicons  IncrementalLMScorer.token_score on lists of --batch sentences
     loop      one sentence after another, as it stands in most scripts
@@ -219,6 +220,7 @@ def measure(args, model, peer):
             model.clear_cache()
             took, values[name] = side(part)
             seconds[name].append(took)
+            print(f"turn {turn + 1}: {name} {took:.1f} s", file=sys.stderr, flush=True)
         for name in args.peers:
             worst[name] = max(worst[name], largest_difference(values["nepit"], values[name]))
     for name in args.peers:
