@@ -254,6 +254,8 @@ def main():
         parser.error(
             "--peer-python: a Python with minicons, torch, transformers and gguf is needed"
         )
+    library = ROOT / os.environ.get("NEPIT_BUILD", "build") / "libnepit.so"
+    os.environ.setdefault("NEPIT_LIBRARY", str(library))
     sys.path.insert(0, str(ROOT / "python"))
     import nepit
 
