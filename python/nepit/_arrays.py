@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import operator
 from collections.abc import Sequence
 from typing import TypeVar, cast
@@ -39,7 +38,7 @@ def _view(
     """An array over C's memory, which `owner` keeps; None where C has none."""
     if not pointer:
         return None
-    if math.prod(shape) == 0:
+    if 0 in shape:
         return np.empty(shape, dtype)
     address = pointer if isinstance(pointer, int) else address_of(pointer)
     return cast("NDArray[T]", np.asarray(_Memory(owner, address, shape, kind)))
@@ -107,10 +106,11 @@ def _from_list(values: Sequence[object], name: str) -> NDArray[np.generic]:
     if bool in kinds or np.bool_ in kinds:
         raise TypeError(f"{name}: token ids are whole numbers, not bool")
     if kinds == {int}:  # one beyond 63 bits would make floats of all
-        place = next((i for i, value in enumerate(values) if not _fits(cast(int, value))), None)
-        if place is not None:
-            raise _too_large(f"{name}[{place}]", values[place])
-        return np.array(values, np.int32)
+        numbers = cast("Sequence[int]", values)
+        if not _fits(min(numbers)) or not _fits(max(numbers)):
+            place = next(i for i, value in enumerate(numbers) if not _fits(value))
+            raise _too_large(f"{name}[{place}]", numbers[place])
+        return np.array(numbers, np.int32)
     try:
         return np.asarray(values) if values else np.empty(0, np.int32)
     except ValueError as error:

@@ -16,9 +16,11 @@ from collections.abc import (
     Coroutine,
     Iterable,
     Iterator,
+    Mapping,
     Sequence,
+    Set,
 )
-from typing import TYPE_CHECKING, Literal, Optional, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Literal, Optional, TypeGuard, TypeVar, cast, overload
 
 from ._bridge import NepitError
 from ._choose import Choosing, Given
@@ -387,7 +389,7 @@ class Twins(Scoring, Gathering, Generating, Choosing, Documents):
     ) -> Coroutine[object, object, object] | AsyncGenerator[object, None]:
         if isinstance(first, AsyncIterable):
             return self._stream_later(lambda watch: _pulled(first, watch), method, rest, options)
-        if isinstance(first, Iterator):
+        if _is_stream(first):
             return self._stream_later(lambda _watch: first, method, rest, options)
         return self._aside(Watch(), functools.partial(method, first, *rest, **options))
 
@@ -395,6 +397,8 @@ class Twins(Scoring, Gathering, Generating, Choosing, Documents):
         import asyncio  # slow to import, and seldom needed
         from concurrent.futures import ThreadPoolExecutor
 
+        if self._engine.closed:
+            raise ValueError("this model is closed")
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_THREADS, "nepit")
 
@@ -413,7 +417,7 @@ class Twins(Scoring, Gathering, Generating, Choosing, Documents):
 
     async def _stream_later(
         self,
-        source: Callable[[Watch], Iterator[object]],
+        source: Callable[[Watch], Iterable[object]],
         method: Callable[..., object],
         rest: tuple[object, ...],
         options: dict[str, object],
@@ -426,6 +430,13 @@ class Twins(Scoring, Gathering, Generating, Choosing, Documents):
         finally:
             watch.cancel()
             await self._aside(Watch(), getattr(answers, "close", lambda: None))
+
+
+def _is_stream(value: object) -> TypeGuard[Iterable[object]]:
+    """Whether answers to it come as they are taken: no prompt, no sequence and no file."""
+    whole = isinstance(value, (str, bytes, Sequence, Mapping, Set))
+    array = hasattr(value, "__array__") or hasattr(value, "__dlpack__")
+    return isinstance(value, Iterable) and not whole and not array and not hasattr(value, "read")
 
 
 def _pulled(source: AsyncIterable[T], watch: Watch) -> Iterator[T]:

@@ -381,6 +381,10 @@ FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "np_engine_clear_cache": (None, [_handle]),
     "np_engine_save_cache": (_status, [_handle, c.c_char_p, _error]),
     "np_engine_load_cache": (_status, [_handle, c.c_char_p, _error]),
+    "np_run": (
+        _status,
+        [_handle, c.POINTER(Request), c.c_size_t, c.c_void_p, c.c_void_p, c.c_void_p, _error],
+    ),
     "np_submit": (
         _status,
         [_handle, c.POINTER(Request), c.c_size_t, READY, c.c_void_p, _handles, _error],

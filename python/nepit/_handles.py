@@ -140,9 +140,19 @@ class Handle:
 
 
 def open_model(path: str, options: bridge.ModelOptions) -> Handle:
-    out = c.c_void_p()
-    bridge.call("np_model_open", os.fsencode(path), c.byref(options), c.byref(out))
-    return Handle(out.value or 0, lib.np_model_close)
+    """Reads a model. Ctrl-C leaves at once; what was read by then is given back."""
+    made: list[Handle] = []
+    left = threading.Event()
+
+    def work() -> None:
+        out = c.c_void_p()
+        bridge.call("np_model_open", os.fsencode(path), c.byref(options), c.byref(out))
+        handle = Handle(out.value or 0, lib.np_model_close)
+        if not left.is_set():
+            made.append(handle)
+
+    aside(work, lambda: None, lambda _done: left.set())
+    return made.pop()
 
 
 def open_engine(model: Handle, options: bridge.EngineOptions) -> Handle:
@@ -152,6 +162,7 @@ def open_engine(model: Handle, options: bridge.EngineOptions) -> Handle:
 
 
 _POLL_MS, _LONG_POLL_MS = 50, 1000  # signals reach the main thread alone
+_QUICK_TOKENS = 256
 _main = threading.main_thread()
 _no_ready = bridge.READY(0)
 _local = threading.local()  # .watch: what cancels the work of this thread from outside
@@ -262,11 +273,21 @@ class Ticket:
             lib.np_wait(self._out, None, None)
 
 
+def _is_quick(request: bridge.Request) -> bool:
+    """Whether it is over within a step or two: what Ctrl-C may wait for."""
+    return bool(request.token_ids) and request.n_tokens <= _QUICK_TOKENS and not request.max_tokens
+
+
 def run(engine: Handle, requests: c.Array[bridge.Request], keeps: object) -> bridge.Answers:
     """Runs requests together and gives their results."""
     n = len(requests)
     if watch() is not None:
         return Ticket(engine, requests, keeps, 0, n).wait()
+    if n == 1 and _is_quick(requests[0]):
+        answers = bridge.Answers(1)
+        with engine as pointer:
+            lib.np_run(pointer, requests, 1, answers.raw, None, None, None)
+        return answers
     error, out = bridge.Error(), c.c_void_p()  # a ticket that nobody else can reach
     step = _POLL_MS if threading.get_ident() == _main.ident else _LONG_POLL_MS
     with engine as pointer:
@@ -285,11 +306,15 @@ def run(engine: Handle, requests: c.Array[bridge.Request], keeps: object) -> bri
         return answers
 
 
-def aside(engine: Handle, work: Callable[[], None], stop: Callable[[], object]) -> None:
+def aside(
+    work: Callable[[], None],
+    meanwhile: Callable[[], object],
+    leave: Callable[[threading.Event], object],
+) -> None:
     """A long call that has no ticket, in a thread of its own: so Ctrl-C reaches who waits here.
 
-    `stop` ends it where it next asks for something; a `Watch` does that, and ends the engine's work
-    only where nobody else's is in it. Ctrl-C ends all.
+    `meanwhile` is called again and again; `leave` when the wait is given up, with what is set once
+    the call has ended.
     """
     failure: list[BaseException] = []
     done = threading.Event()
@@ -302,19 +327,33 @@ def aside(engine: Handle, work: Callable[[], None], stop: Callable[[], object]) 
         finally:
             done.set()
 
-    watching = watch()
     threading.Thread(target=body, daemon=True).start()
     try:
         while not done.wait(_POLL_MS / 1000):
-            if watching is not None and watching.cancelled:
-                stop()
-                if engine.n_inside == 1:
-                    engine.cancel()
+            meanwhile()
     except BaseException:
+        leave(done)
+        raise
+    if failure:
+        raise failure[0]
+
+
+def engine_aside(engine: Handle, work: Callable[[], None], stop: Callable[[], object]) -> None:
+    """The same for work of an engine. `stop` ends it where it next asks for something; a `Watch`
+    does that, and ends the engine's work only where nobody else's is in it. Ctrl-C ends all.
+    """
+    watching = watch()
+
+    def meanwhile() -> None:
+        if watching is not None and watching.cancelled:
+            stop()
+            if engine.n_inside == 1:
+                engine.cancel()
+
+    def leave(done: threading.Event) -> None:
         stop()
         while not done.is_set():
             engine.cancel()
             done.wait(_POLL_MS / 1000)
-        raise
-    if failure:
-        raise failure[0]
+
+    aside(work, meanwhile, leave)

@@ -185,7 +185,7 @@ class Documents(Texts):
         with bar(progress, "perplexity", "B") as tell:
             options.progress = bridge.PROGRESS(lambda _user, done, total: tell(done, total))
             try:
-                handles.aside(
+                handles.engine_aside(
                     self._engine,
                     lambda: self._engine.call(
                         "np_perplexity", raw, len(sources), c.byref(options), results

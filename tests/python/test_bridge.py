@@ -1,5 +1,6 @@
 """The bridge: layouts, errors, lifetimes, threads, signals, processes."""
 
+import contextlib
 import ctypes
 import gc
 import multiprocessing
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkout import MODELS, ROOT
+from checkout import DEMO, MODELS, ROOT
 from nepit import NepitError, _bridge
 import nepit
 
@@ -98,12 +99,23 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_ten_thousand_calls_leave_nothing(tiny):
-    for _ in range(1000):
-        tiny.gather(IDS, candidates=[1, 2])
+def every_kind_of_call(model):
+    model.gather(IDS, candidates=[1, 2])
+    model.score([IDS, [10**6], IDS], errors="return")
+    next(model.score(iter([IDS, IDS])))  # and the rest of it is thrown away
+    with contextlib.suppress(NepitError):
+        model.next([-1])
+
+
+@pytest.mark.parametrize(
+    "n_calls", [300, pytest.param(10_000, marks=pytest.mark.long)], ids=["some", "10000"]
+)
+def test_calls_leave_nothing(tiny, n_calls):
+    for _ in range(300):
+        every_kind_of_call(tiny)
     before = resident()
-    for _ in range(10_000):
-        tiny.gather(IDS, candidates=[1, 2])
+    for _ in range(n_calls):
+        every_kind_of_call(tiny)
     assert resident() - before < 2 << 20
 
 
@@ -149,6 +161,15 @@ def test_ctrl_c_ends_the_work_within_a_step(demo):
         demo.score([list(range(i, i + 2000)) for i in range(4)])
     assert demo.stats()["n_computed"] - before < 4000
     assert len(demo.score([1, 2, 3])) == 3  # and all goes on
+
+
+def test_ctrl_c_while_a_model_is_read():
+    timer = threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        timer.start()
+        for _ in range(200):
+            nepit.open(DEMO).close()
+    assert len(nepit.open(TINY).score(IDS)) == len(IDS)
 
 
 def _forked(model, out):

@@ -313,6 +313,26 @@ def test_async_lists_errors_and_streams(tiny):
     assert tokens.token_ids.tolist() == tiny.tokenize("a b").token_ids.tolist()
 
 
+def test_what_a_twin_takes_for_a_stream(tiny, tmp_path):
+    class Column:
+        """Iterable, and neither a sequence nor an iterator: a column of a data set."""
+
+        def __iter__(self):
+            return iter([GOOD, GOOD])
+
+    (tmp_path / "text").write_text("a b c d e")
+
+    async def ask():
+        column = [score.total async for score in tiny.score_async(Column())]
+        array = await tiny.score_async(np.array(GOOD))
+        with (tmp_path / "text").open("rb") as file:
+            document = await tiny.perplexity_async(file)
+        return column, array, document
+
+    column, array, document = asyncio.run(ask())
+    assert column == [array.total] * 2 and document.n_bytes == 9
+
+
 def test_a_cancelled_task_ends_its_work_within_a_step(other):
     long = [list(range(i, i + 200)) for i in range(80)]
 
