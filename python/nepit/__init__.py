@@ -101,8 +101,10 @@ _HOMES = {name: home for home, names in _LATER.items() for name in names}
 
 def __getattr__(name: str) -> object:
     """What takes time to make is made when it is asked for."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
+    if name == "ray":
+        return importlib.import_module(".ray", __name__)
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f".{_HOMES.get(name, '_vllm')}", __name__), name)

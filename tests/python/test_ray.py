@@ -4,13 +4,15 @@ import dataclasses
 import inspect
 import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from checkout import MODELS
+from checkout import MODELS, ROOT
 from nepit import NepitError
 from nepit import _checkpoint as kept
 from nepit import _tables as tables
@@ -524,3 +526,9 @@ def test_another_model_on_another_machine_is_refused(tmp_path):
 def test_engines_leave_cores_to_read_and_write(threads, engines, asked, cluster, cores):
     pool = nepit.ray._pool(engines, threads, asked, 64, False, None)
     assert pool.cores(cluster) == cores
+
+
+def test_the_module_comes_with_its_name():
+    code = "import nepit; assert callable(nepit.ray.score); assert not hasattr(nepit, 'rays')"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
