@@ -13,7 +13,7 @@ from ._results import Tokens
 
 
 class Tokenizer(Protocol):
-    """transformers' and tokenizers' tokenizers alike: `encode` gives ids, or an object with them."""
+    """transformers' and tokenizers' tokenizers: `encode` gives ids, or an object with them."""
 
     def encode(self, text: str, /, *, add_special_tokens: bool = True) -> object: ...
 
@@ -34,8 +34,11 @@ NASTY = (
     "caf\u00e9 cafe\u0301 na\u00efve \u00c5 A\u030a \ufb01 \u1e9e\u00df",
     "Stra\u00dfe \u0130stanbul \u03a3\u03af\u03c3\u03c5\u03c6\u03bf\u03c2",
     "\u4f60\u597d\uff0c\u4e16\u754c\u3002\u3053\u3093\u306b\u3061\u306f \ud55c\uad6d\uc5b4",
-    "\u0645\u0631\u062d\u0628\u0627 \u05e9\u05dc\u05d5\u05dd \u0939\u093f\u0928\u094d\u0926\u0940 \u0e44\u0e17\u0e22",
-    "\U0001f600\U0001f44d\U0001f3fd \U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea",
+    "\u0645\u0631\u062d\u0628\u0627",
+    "\u05e9\u05dc\u05d5\u05dd \u0939\u093f\u0928\u094d\u0926\u0940",
+    "\u0e44\u0e17\u0e22",
+    "\U0001f600\U0001f44d\U0001f3fd",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea",
     "zero\u200bwidth\u200djoin\ufeffbom \u202eright\u202c",
     "\x01\x02\x1b[0m\x7f\x85",
     "!!!???... --- *** ### ((([[{{}}]])))",

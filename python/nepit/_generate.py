@@ -48,6 +48,14 @@ class GenerateOptions(TypedDict, total=False):
     progress: bool
 
 
+# What `generate` hands to a Drawing as it was given.
+_AS_GIVEN = (
+    *("max_tokens", "min_tokens", "temperature", "top_k", "top_p", "min_p", "presence_penalty"),
+    *("frequency_penalty", "repetition_penalty", "allowed_token_ids", "seed", "include_stop"),
+    *("ignore_eos", "skip_special_tokens", "top", "candidates"),
+)
+
+
 class Generating(Texts):
     """The verb `generate`."""
 
@@ -196,26 +204,12 @@ class Generating(Texts):
         """
         if max_tokens == 0:
             raise NepitError("EINPUT", "at least 1 is needed", "max_tokens", "0")
+        given = locals()
         drawing = Drawing(
-            max_tokens=max_tokens,
-            min_tokens=min_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            presence_penalty=presence_penalty,
-            frequency_penalty=frequency_penalty,
-            repetition_penalty=repetition_penalty,
+            **{name: given[name] for name in _AS_GIVEN},
             logit_bias=logit_bias or {},
-            allowed_token_ids=allowed_token_ids,
-            seed=seed,
             stop=[stop] if isinstance(stop, str) else list(stop),
             stop_token_ids=list(stop_token_ids),
-            include_stop=include_stop,
-            ignore_eos=ignore_eos,
-            skip_special_tokens=skip_special_tokens,
-            top=top,
-            candidates=candidates,
             n=1 if n is None else n,
         )
         verb = self._generating(drawing, add_special, parse_special, n is None)

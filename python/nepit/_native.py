@@ -105,7 +105,7 @@ class Model(Twins, Comparing, Wording):
     # ---- lifetime --------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Ends the model, and before it what other threads run with it, which fails with ECANCELLED.
+        """Ends the model, and before it what other threads run with it: that fails with ECANCELLED.
         Arrays that it gave stay valid. Closing twice is allowed.
         """
         self._engine.close()
