@@ -351,7 +351,8 @@ from types import SimpleNamespace
 from nepit.lm_eval import NepitLM
 model = NepitLM(path=sys.argv[1], threads=1, max_gen_toks=12)
 def ask(*wanted):
-    return model.generate_until([SimpleNamespace(args=("hello", dict(one))) for one in wanted], True)
+    requests = [SimpleNamespace(args=("hello", dict(one))) for one in wanted]
+    return model.generate_until(requests, disable_tqdm=True)
 greedy = ask({})[0]
 assert ask({"temperature": 0, "num_beams": 1}) == [greedy]
 drawn = ask(*[{"do_sample": True, "temperature": 1.0}] * 3)

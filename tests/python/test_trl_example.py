@@ -1,7 +1,7 @@
 """examples/distil_trl.py, shortened, as a user calls it.
 
-NEPIT_TRL_PYTHON=/one/python:/another/python      environments by colons; those that have trl with
-                                                  its trainer for served teachers, and gguf, are used
+NEPIT_TRL_PYTHON=/one/python:/another/python      environments by colons; those are used that have
+                                                  gguf, and trl with its trainer for served teachers
 """
 
 import os
