@@ -167,7 +167,7 @@ class NepitLM(TemplateLM):  # type: ignore[misc] # the harness has no types
         return told
 
     def _fit(self, context: list[int], continuation: list[int]) -> tuple[list[int], list[int]]:
-        """What is too long loses its beginning. The last token needs no place: it is only scored."""
+        """What is too long loses its beginning; the last token, only scored, needs no place."""
         if not 0 < len(continuation) <= self.max_length:
             raise ValueError(
                 f"a continuation of 1 to {self.max_length} tokens (max_length) is expected, "
