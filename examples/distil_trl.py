@@ -5,9 +5,9 @@
     python examples/distil_trl.py [--steps 20] [--layers 24] [--threads N] [--model M.gguf]
 
 The student is the teacher without some of its layers. Each step writes texts with the student, asks
-the teacher by HTTP for its likeliest tokens at every position (TRL's ServerDistillationTrainer), and
-moves the student towards them: the loss is the forward KL divergence over those tokens and the rest
-as one. Afterwards the first batch's values are compared, bit for bit, with
+the teacher by HTTP for its likeliest tokens at every position (TRL's ServerDistillationTrainer),
+and moves the student towards them: the loss is the forward KL divergence over those tokens and the
+rest as one. Afterwards the first batch's values are compared, bit for bit, with
 `nepit.open(...).gather`.
 
 Takes three and a half minutes on two cores (2026-11-30): 8 seconds a step, the loss from 1.66 to
