@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import itertools
 import operator
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from ._bridge import NepitError, address_of
 
 T = TypeVar("T", bound=np.generic)
+V = TypeVar("V")
 
 # ---- C's memory as arrays ------------------------------------------------------------------------
 
@@ -70,7 +72,7 @@ def ints(owner: object, pointer: object, shape: tuple[int, ...]) -> NDArray[np.i
 
 def copied_ints(pointer: object, n: int) -> NDArray[np.int32]:
     """int32 that outlive C's memory."""
-    return np.array(ints(None, pointer, (n,)))
+    return read_only(np.array(ints(None, pointer, (n,))))
 
 
 def spans(begin: object, end: object, n: int) -> NDArray[np.int64]:
@@ -80,7 +82,13 @@ def spans(begin: object, end: object, n: int) -> NDArray[np.int64]:
         found = _view(None, pointer, (n,), np.int64, "<i8")
         if found is not None:
             both[:, side] = found
-    return both
+    return read_only(both)
+
+
+def read_only(array: NDArray[T]) -> NDArray[T]:
+    """The same array, of what C has answered: nobody changes it."""
+    array.flags.writeable = False
+    return array
 
 
 # ---- Python's values as arrays -------------------------------------------------------------------
@@ -204,6 +212,20 @@ def _filled(cells: NDArray[np.int32], lengths: Sequence[int]) -> NDArray[np.int3
     padded = np.full((len(sizes), width), -1, np.int32)
     padded[np.arange(width) < sizes[:, None]] = cells
     return padded
+
+
+def kept(value: V) -> V:
+    """An item of an iterator that waits: a copy, where its owner may fill it with the next one."""
+    if isinstance(value, (str, bytes, tuple)):
+        return value
+    if isinstance(value, np.ndarray):
+        return cast(V, value.copy())
+    if isinstance(value, list):
+        return cast(V, [x if type(x) is int else kept(x) for x in value])
+    if isinstance(value, (bytearray, memoryview, array.array)):
+        return cast(V, np.array(value))
+    clone = getattr(value, "clone", None)  # torch's
+    return cast(V, clone()) if callable(clone) and hasattr(value, "__dlpack__") else value
 
 
 def is_id(value: object) -> bool:

@@ -166,7 +166,13 @@ class Comparing(Scoring):
             Another number of names than of models.
         """
         many = [texts] if isinstance(texts, (str, bytes)) else list(texts)
+        for i, text in enumerate(many):
+            if not isinstance(text, (str, bytes)):
+                raise TypeError(f"texts[{i}]: str or bytes are expected, not {type(text).__name__}")
         models: list[Scoring] = [self, *others]
+        for model in models:
+            if not isinstance(model, Scoring):
+                raise TypeError(f"others: models are expected, not {type(model).__name__}")
         told = list(names) if names is not None else _names(models)
         if len(told) != len(models):
             raise ValueError(f"{len(told)} names for {len(models)} models")

@@ -256,16 +256,24 @@ def _questions(
         "start": _column(start, arrays.is_id(start)),
     }
     rows = _zipped(columns)
-    return list(rows) if isinstance(prompts, (Sequence, np.ndarray)) else rows
+    return list(rows) if _is_whole(prompts) else rows
 
 
 def _column(values: object, shared: bool) -> Iterable[object]:
     return itertools.repeat(values) if shared else cast("Iterable[object]", values)
 
 
+def _is_whole(column: object) -> bool:
+    """Whether all its items are there at once."""
+    return isinstance(column, (Sequence, np.ndarray)) or hasattr(column, "__dlpack__")
+
+
 def _zipped(columns: Mapping[str, Iterable[object]]) -> Iterator[Question]:
-    sources = [(name, iter(column)) for name, column in columns.items()]
-    shared = {name for name, source in sources if isinstance(source, itertools.repeat)}
+    shared = {name for name, column in columns.items() if isinstance(column, itertools.repeat)}
+    sources = [
+        (name, iter(column) if name in shared or _is_whole(column) else map(arrays.kept, column))
+        for name, column in columns.items()
+    ]
     end = object()
     for i in itertools.count():
         row = [next(source, end) for _, source in sources]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Optional, TypedDict, overload
+from typing import TYPE_CHECKING, Literal, Optional, TypedDict, TypeVar, overload
 
 from . import _bridge as bridge
 from . import _parts as parts
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._handles import Handle
+
+V = TypeVar("V")
 
 
 class GenerateOptions(TypedDict, total=False):
@@ -207,9 +209,9 @@ class Generating(Texts):
         given = locals()
         drawing = Drawing(
             **{name: given[name] for name in _AS_GIVEN},
-            logit_bias=logit_bias or {},
-            stop=[stop] if isinstance(stop, str) else list(stop),
-            stop_token_ids=list(stop_token_ids),
+            logit_bias=_biases(logit_bias),
+            stop=_texts(stop),
+            stop_token_ids=_listed(stop_token_ids, "stop_token_ids"),
             n=1 if n is None else n,
         )
         verb = self._generating(drawing, add_special, parse_special, n is None)
@@ -248,3 +250,23 @@ class Generating(Texts):
             lambda prompt: size + 4 * n_tokens_of(prompt),
             "generate",
         )
+
+
+def _listed(values: Iterable[V], name: str) -> list[V]:
+    if not isinstance(values, Iterable):
+        raise TypeError(f"{name}: a sequence is expected, not {values!r}")
+    return list(values)
+
+
+def _texts(stop: str | Sequence[str]) -> list[str]:
+    texts = [stop] if isinstance(stop, str) else _listed(stop, "stop")
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"stop[{i}]: a text is expected, not {text!r}")
+    return texts
+
+
+def _biases(biases: Optional[Mapping[int, float]]) -> Mapping[int, float]:
+    if biases is not None and not isinstance(biases, Mapping):
+        raise TypeError(f"logit_bias: ids with a bias each are expected, not {biases!r}")
+    return biases or {}

@@ -135,18 +135,28 @@ class Handle:
             bridge.call(name, pointer, *arguments)
 
     def close(self) -> None:
-        self._use.wait()
+        if os.getpid() == self._use.pid:
+            self._use.wait()
+        self._use.closed = True  # in a forked child nobody can be waited for
         self._finalizer()
 
 
-def open_model(path: str, options: bridge.ModelOptions) -> Handle:
+def path_of(path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> bytes:
+    """The bytes of a path, all of which C sees."""
+    raw = os.fsencode(path)
+    if b"\0" in raw:
+        raise bridge.NepitError("EINPUT", "a path holds no NUL", "path", repr(path)[:64])
+    return raw
+
+
+def open_model(path: bytes, options: bridge.ModelOptions) -> Handle:
     """Reads a model. Ctrl-C leaves at once; what was read by then is given back."""
     made: list[Handle] = []
     left = threading.Event()
 
     def work() -> None:
         out = c.c_void_p()
-        bridge.call("np_model_open", os.fsencode(path), c.byref(options), c.byref(out))
+        bridge.call("np_model_open", path, c.byref(options), c.byref(out))
         handle = Handle(out.value or 0, lib.np_model_close)
         if not left.is_set():
             made.append(handle)

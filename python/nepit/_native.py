@@ -12,7 +12,7 @@ from . import _handles as handles
 from ._async import Twins
 from ._compare import Comparing
 from ._progress import bar
-from ._requests import Batch
+from ._requests import INT32_MAX, Batch, integer
 from ._words import Wording
 
 
@@ -77,16 +77,22 @@ class Model(Twins, Comparing, Wording):
         cpu: Optional[str] = None,
         progress: bool = False,
     ) -> None:
+        path = handles.path_of(model)
+        threads = integer(threads, "threads", 0, INT32_MAX)
+        context = integer(context, "context", 0, 2**63 - 1)
+        max_memory = integer(max_memory, "max_memory", 0, 2**63 - 1)
+        if cache_memory is not None:
+            cache_memory = integer(cache_memory, "cache_memory", 0, 2**63 - 1)
         with bar(progress, "loading", "tensors") as tell:
             told = bridge.PROGRESS(lambda _user, done, total: tell(done, total))
             options = bridge.ModelOptions(
-                profile=profile.encode() if profile else None,
-                cpu=cpu.encode() if cpu else None,
+                profile=_word(profile, "profile"),
+                cpu=_word(cpu, "cpu"),
                 n_threads=threads,
                 max_memory=max_memory,
                 progress=told if progress else bridge.PROGRESS(0),
             )
-            self._begin_texts(handles.open_model(os.fspath(model), options))
+            self._begin_texts(handles.open_model(path, options))
         engine = bridge.EngineOptions(
             n_threads=threads,
             n_context=context,
@@ -146,11 +152,11 @@ class Model(Twins, Comparing, Wording):
 
     def save_cache(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes the prefix cache to a file."""
-        self._engine.call("np_engine_save_cache", os.fsencode(path))
+        self._engine.call("np_engine_save_cache", handles.path_of(path))
 
     def load_cache(self, path: Union[str, os.PathLike[str]]) -> None:
         """Adds a file's cache; answers have the same bits as without it."""
-        self._engine.call("np_engine_load_cache", os.fsencode(path))
+        self._engine.call("np_engine_load_cache", handles.path_of(path))
 
     # ---- inside ----------------------------------------------------------------------------------
 
@@ -160,3 +166,11 @@ class Model(Twins, Comparing, Wording):
             if result.error.status:
                 bridge.raise_error(result.error)
         return answers
+
+
+def _word(value: Optional[str], name: str) -> Optional[bytes]:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{name}: a text is expected, not {value!r}")
+    if value and "\0" in value:
+        raise bridge.NepitError("EINPUT", "an unknown word", name, repr(value)[:64])
+    return value.encode() if value else None

@@ -71,6 +71,8 @@ def pad(rows: Iterable[Row], *, fill: Optional[float] = None) -> Padded:
             )
     if fill is None:
         fill = np.nan if kind.kind == "f" else -1
+    elif kind.kind in "iu" and (fill % 1 or not np.can_cast(np.min_scalar_type(int(fill)), kind)):
+        raise ValueError(f"fill: {kind} is expected, not {fill!r}")
     lengths = np.array([len(array) for array in arrays], np.int64)
     flat = np.concatenate(arrays)
     longest = int(lengths.max())

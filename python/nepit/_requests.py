@@ -54,9 +54,22 @@ def is_prompt(value: object) -> bool:
     return False
 
 
-def raw_text(text: str | bytes) -> bytes:
+def raw_text(text: str | bytes, name: str = "text") -> bytes:
     """The bytes of a text; what stands for bytes that are no UTF-8 becomes them again."""
-    return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    if not isinstance(text, str):
+        return text
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:  # half a pair, as a cut JSON string has it
+        half = f"{text[error.start]!r} at character {error.start} is no character"
+        raise ValueError(f"{name}: {half}") from None
+
+
+def number(value: object, name: str) -> float:
+    """A number that C is given as a float."""
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name}: a number is expected, not {value!r}")
+    return float(value)
 
 
 def candidates_array(candidates: Candidates, name: str = "candidates") -> NDArray[np.int32]:
@@ -141,7 +154,7 @@ class Batch:
         if isinstance(prompt, (str, bytes)):
             if condition not in CONDITIONS:
                 raise ValueError(f'condition: None, "bos" or "none" is expected, not {condition!r}')
-            text = raw_text(prompt)
+            text = raw_text(prompt, name)
             self.keeps.append(text)
             request.text, request.n_bytes = text, len(text)
             request.add_special, request.parse_special = choice(add_special), choice(parse_special)
@@ -171,22 +184,22 @@ class Batch:
         self.requests[i].logprobs_mode = MODES[mode] % 2
         if value is None:
             return
-        number = c.c_float(value)
-        self.keeps.append(number)
-        self.requests[i].score_temperature = c.pointer(number)
+        divisor = c.c_float(number(value, "score_temperature"))
+        self.keeps.append(divisor)
+        self.requests[i].score_temperature = c.pointer(divisor)
 
     def drawing(self, i: int, drawing: Drawing) -> None:
         """What follows the sequence of request i."""
         request, sampling = self.requests[i], bridge.Sampling()
-        temperature = c.c_float(drawing.temperature)
+        temperature = c.c_float(number(drawing.temperature, "temperature"))
         sampling.temperature = c.pointer(temperature)
         sampling.top_k = integer(drawing.top_k, "top_k", -1, INT32_MAX)
         sampling.min_tokens = integer(drawing.min_tokens, "min_tokens", 0, 2**63 - 1)
         sampling.n = integer(drawing.n, "n", 1, MAX_CHOICES)
         for name in ("min_p", "presence_penalty", "frequency_penalty"):
-            setattr(sampling, name, getattr(drawing, name))
+            setattr(sampling, name, number(getattr(drawing, name), name))
         for name in ("top_p", "repetition_penalty"):
-            if not getattr(drawing, name) > 0:  # 0 is C's word for the default
+            if not number(getattr(drawing, name), name) > 0:  # 0 is C's word for the default
                 raise bridge.NepitError(
                     "EINPUT", "must be above 0", name, str(getattr(drawing, name))
                 )
@@ -211,7 +224,7 @@ class Batch:
             sampling.bad_words, sampling.n_bad_words = words, len(words)
             self.keeps.append(words)
         if drawing.stop:
-            texts = [text.encode() for text in drawing.stop]
+            texts = [raw_text(text, f"stop[{k}]") for k, text in enumerate(drawing.stop)]
             stops = (bridge.String * len(texts))(
                 *(bridge.String(text, len(text)) for text in texts)
             )

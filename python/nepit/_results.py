@@ -120,7 +120,8 @@ class Score(Tabular):
     @property
     def perplexity(self) -> float:
         """exp(-mean); compares texts of one tokenizer only. NaN where nothing is scored."""
-        return float(np.exp(-self.mean))
+        with np.errstate(over="ignore"):
+            return float(np.exp(-self.mean))
 
     @property
     def bits_per_byte(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, NoReturn, Optional, Union
@@ -220,6 +220,8 @@ class SamplingParams:
             values = getattr(self, name)
             if isinstance(values, (str, bytes)):
                 raise TypeError(f"{name}: a list is expected, not {values!r}")
+            if values is not None and not isinstance(values, Iterable):
+                raise TypeError(f"{name}: a list is expected, not {values!r}")
             known = values if name == "stop" else dict.fromkeys(values or ())
             setattr(self, name, list(known or ()))
         if self.seed == -1:
@@ -249,6 +251,8 @@ class SamplingParams:
             values = getattr(self, name)
             if values is not None and len(values) == 0:
                 wrong(name, values, "must not be empty; None is no list")
+        if self.logit_bias is not None and not isinstance(self.logit_bias, Mapping):
+            raise TypeError(f"logit_bias: a dict is expected, not {self.logit_bias!r}")
         for key, bias in (self.logit_bias or {}).items():
             _count("logit_bias", key, 0, _INT32, "must have token ids as keys")
             _number(f"logit_bias[{key}]", bias, -3e38, 3e38, "must be a finite number")

@@ -160,7 +160,8 @@ class Scoring(Texts):
         score_temperature : float, optional
             Above 0: divides the logits before the softmax.
         logprobs_mode : {"raw_logprobs", "raw_logits"}
-            With "raw_logits", logits stand where log-probabilities would.
+            With "raw_logits", logits stand where log-probabilities would: sums and means of them,
+            so `total` and `perplexity`, mean nothing.
         errors : {"raise", "return"}
             What is done with a prompt that is refused, in a sequence or an iterator: raised (a
             sequence then does not run at all, an iterator has given what stood before), or
@@ -184,6 +185,8 @@ class Scoring(Texts):
         """
         reading = Reading(condition, add_special, parse_special, score_temperature, logprobs_mode)
         row, n_top = integer(start, "start", 0, 2**63 - 1), integer(top, "top", -1, INT32_MAX)
+        if mass and not n_top:
+            raise NepitError("EINPUT", "is what the top tokens leave over: give `top`", "mass")
         want = LOGPROB | RANK | (ENTROPY if entropy else 0) | (MASS if mass else 0)
 
         def fill(batch: Batch, i: int, prompt: Prompt, name: str) -> None:
@@ -298,8 +301,8 @@ class Scoring(Texts):
             token_ids=ids,
             texts=self._token_texts(ids.tolist()),
             offsets=arrays.spans(raw.begin, raw.end, n) if raw.begin else None,
-            logprobs=logprobs,
-            ranks=ranks,
+            logprobs=arrays.read_only(logprobs),
+            ranks=arrays.read_only(ranks),
             start=raw.start,
             entropies=arrays.maybe_floats(owner, raw.entropies, rows),
             top_ids=arrays.maybe_ints(owner, raw.top_ids, top),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -53,7 +54,8 @@ def spans_of(
     filled = np.nonzero(ends > begins)[0]  # special tokens cover no byte
     n_bytes = int(ends.max(initial=0))
     told = []
-    for i, (begin, end) in enumerate(spans):
+    for i, pair in enumerate(spans):
+        begin, end = _whole(pair, f"spans[{i}]")
         if not 0 <= begin < end <= n_bytes:
             raise NepitError(
                 "EINPUT",
@@ -79,6 +81,14 @@ def spans_of(
             )
         )
     return told
+
+
+def _whole(pair: tuple[int, int], name: str) -> tuple[int, int]:
+    try:
+        begin, end = pair
+        return operator.index(begin), operator.index(end)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}: (begin, end) in bytes is expected, not {pair!r}") from None
 
 
 def offsets_of_texts(texts: list[bytes]) -> NDArray[np.int64]:

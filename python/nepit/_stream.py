@@ -17,6 +17,7 @@ from typing import Generic, Literal, TypeVar, cast, overload
 import numpy as np
 
 from . import _bridge as bridge
+from ._arrays import kept
 from ._bridge import NepitError
 from ._handles import Handle, Ticket, run
 from ._progress import bar
@@ -169,7 +170,7 @@ class _Source(Generic[In]):
         size, n_tokens, began = 0, 0, time.monotonic()
         while len(some) < CHUNK_ITEMS and n_tokens < self._limit and size < CHUNK_BYTES:
             try:
-                some.append(next(self._items))
+                some.append(kept(next(self._items)))
             except StopIteration:
                 self.ended = True
                 break
@@ -191,7 +192,7 @@ class _Chunk(Generic[In, Out]):
     def __init__(
         self, engine: Handle, verb: Verb[In, Out], items: Sequence[In], first: int, strict: bool
     ) -> None:
-        self._verb, self._first = verb, first
+        self._engine, self._verb, self._first = engine, verb, first
         self._tickets: list[Ticket] = []
         self._places: list[tuple[int, int] | Exception] = []
         batch, filled = Batch(len(items)), 0
@@ -273,9 +274,17 @@ class _Chunk(Generic[In, Out]):
                 if error.status:
                     yield bridge.error_of(error, f"prompts[{self._first + i}]")
                 else:
-                    yield self._verb.take(bridge.Answer(answers, k), answers, k, self._memos[i])
+                    yield self._taken(answers, k, i)
         finally:
             self.cancel()  # what nobody waited for
+
+    def _taken(self, answers: bridge.Answers, k: int, i: int) -> Out | NepitError:
+        try:
+            return self._verb.take(bridge.Answer(answers, k), answers, k, self._memos[i])
+        except ValueError:
+            if not self._engine.closed:
+                raise
+            return NepitError("ECANCELLED", "the model was closed", f"prompts[{self._first + i}]")
 
 
 def ask(

@@ -74,6 +74,8 @@ class Wording(Scoring, Gathering):
         NepitError
             As `score` and `Score.spans` do.
         """
+        if not isinstance(text, (str, bytes)):
+            raise TypeError(f"text: str or bytes are expected, not {type(text).__name__}")
         raw = raw_text(text)
         score = self.score(raw, condition=condition)
         spans = score.spans(words)
