@@ -212,7 +212,11 @@ def _blocks(values: object, name: str) -> list[NDArray[np.float64]]:
         equal = len({block.shape for block in blocks}) == 1
         return [np.stack(blocks)] if equal else blocks
     if hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray):
-        values = np.from_dlpack(cast("NDArray[np.generic]", values))
+        try:
+            values = np.from_dlpack(cast("NDArray[np.generic]", values))
+        except (BufferError, RuntimeError) as error:  # another device, bfloat16, with a gradient
+            more = "give .detach().float().cpu()"
+            raise TypeError(f"{name}: the tensor cannot be read ({error}): {more}") from error
     if isinstance(values, (str, bytes)) or values is None:
         raise TypeError(f"{name}: log-probabilities are expected, not {type(values).__name__}")
     array = np.array(values, np.float64)

@@ -92,8 +92,10 @@ class Wording(Scoring, Gathering):
         """
         ends = {self.info.eos_id}
         ids = [i for i in range(self.info.n_vocab) if self._texts[i][:1].isspace() or i in ends]
-        longer = np.append(score.token_ids, score.token_ids[-1])  # a row behind the last token
-        logprobs = self.gather(longer, candidates=np.array(ids, np.int32)).scores
+        rows = self.gather(score.token_ids, candidates=np.array(ids, np.int32)).scores
+        last = self.next(score.token_ids, top=-1)  # the row behind the last token
+        by_id = last.logprobs[np.argsort(last.token_ids)]
+        logprobs = np.concatenate([rows, by_id[None, ids]])
         return np.asarray(np.logaddexp.reduce(logprobs.astype(np.float64), axis=1))
 
 

@@ -225,3 +225,27 @@ def test_what_is_hardly_possible_has_a_perplexity_of_infinity(tiny):
 def test_a_filling_that_the_type_lacks_is_refused(fill):
     with pytest.raises(ValueError, match="fill"):
         nepit.pad([np.array([1, 2], np.int32), np.array([1], np.int32)], fill=fill)
+
+
+def test_words_of_a_text_that_fills_the_context(tiny):
+    text = "a" * 511
+    (short,) = tiny.word_scores(text, [(0, 511)], end_of_word=True)
+    (full,) = tiny.word_scores(text + "a", [(0, 511)], end_of_word=True)
+    assert full.total == full.corrected == short.total != short.corrected
+    (full,) = tiny.word_scores(text + "a", [(0, 512)], end_of_word=True)
+    assert full.total > full.corrected
+    ends = [tiny.info.eos_id, *(i for i in range(301) if tiny.token_bytes(i)[:1].isspace())]
+    row = tiny.gather(text, "a", ends).scores[0].astype(np.float64)
+    assert np.isclose(short.corrected, short.total + np.logaddexp.reduce(row), atol=1e-9)
+
+
+def test_a_tensor_that_numpy_cannot_read_is_named():
+    class Narrow:
+        def __dlpack__(self, **_):
+            raise RuntimeError("Unsupported dtype in DLTensor.")
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+    with pytest.raises(TypeError, match=r"a: .*float\(\)"):
+        nepit.diff(Narrow(), [-1.0])
