@@ -99,6 +99,10 @@ _LATER = {
 _HOMES = {name: home for home, names in _LATER.items() for name in names}
 
 
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
 def __getattr__(name: str) -> object:
     """What takes time to make is made when it is asked for."""
     import importlib

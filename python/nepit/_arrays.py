@@ -216,12 +216,12 @@ def _filled(cells: NDArray[np.int32], lengths: Sequence[int]) -> NDArray[np.int3
 
 def kept(value: V) -> V:
     """An item of an iterator that waits: a copy, where its owner may fill it with the next one."""
-    if isinstance(value, (str, bytes, tuple)):
-        return value
     if isinstance(value, np.ndarray):
         return cast(V, value.copy())
     if isinstance(value, list):
         return cast(V, [x if type(x) is int else kept(x) for x in value])
+    if isinstance(value, dict):
+        return cast(V, {key: kept(x) for key, x in value.items()})
     if isinstance(value, (bytearray, memoryview, array.array)):
         return cast(V, np.array(value))
     clone = getattr(value, "clone", None)  # torch's

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Optional, TypedDict, Union, cast
 
+from ._arrays import kept
 from ._bridge import NepitError
 from ._requests import is_prompt
 from ._sampling import refuse, wrong
@@ -70,7 +71,9 @@ def prompts_of(prompts: object) -> list[object]:
         raise TypeError("prompts: a text is expected, not bytes")
     if not isinstance(prompts, Iterable):
         raise TypeError(f"prompts: texts, token ids or dicts are expected, not {prompts!r}")
-    return list(prompts)
+    if isinstance(prompts, Sequence) or hasattr(prompts, "__array__"):
+        return list(prompts)
+    return [kept(prompt) for prompt in prompts]
 
 
 def sequence_of(prompt: object, where: str) -> tuple[Prompt, Optional[str], Optional[str]]:

@@ -24,6 +24,18 @@ def refilled(kind, n=40):
         yield buffer
 
 
+def test_an_iterator_of_vllms_prompts_may_do_so_too(llm):
+    params = nepit.SamplingParams(max_tokens=1, temperature=0)
+    for wrap in (lambda ids: ids, lambda ids: nepit.TokensPrompt(prompt_token_ids=ids)):
+        prompts = (wrap(ids) for ids in refilled(np.array, 3))
+        found = llm.generate(prompts, params, use_tqdm=False)
+        assert [out.prompt_token_ids[0] for out in found] == [1, 2, 3]
+
+
+def test_a_notebook_completes_every_name():
+    assert set(nepit.__all__) <= set(dir(nepit)) and "TYPE_CHECKING" not in dir(nepit)
+
+
 class Tensor:
     """As torch's: shared memory by DLPack, clone()."""
 
