@@ -64,15 +64,15 @@ class Difference(Tabular):
     n_missing : cells that are NaN or None on a side, and counted nowhere else
     n_both_impossible, n_only_a_impossible, n_only_b_impossible : cells that are -inf (or -9999)
     n_different : cells of n that are not bit for bit the same number
-    relative : Statistic of |a - b| / (|b| + 1e-10)
-    probability : Statistic of |exp(a) - exp(b)|
-    k1, k2, k3 : means of b - a, (a - b)**2 / 2 and w - 1 - (a - b): estimates of KL(b || a) in
+    relative : Statistic of ``|a - b| / (|b| + 1e-10)``
+    probability : Statistic of ``|exp(a) - exp(b)|``
+    k1, k2, k3 : means of b - a, (a - b)**2 / 2 and w - 1 - (a - b): estimates of ``KL(b || a)`` in
         nats, from tokens that b drew
     ratio : Statistic of w
     effective_sample_size : (sum w)**2 / sum w**2, 1 to n
-    clipped_fraction : of cells with |w - 1| > eps
+    clipped_fraction : of cells with ``|w - 1| > eps``
     eps : that
-    worst : the cells with the largest |a - b|, -inf against a number first
+    worst : the cells with the largest ``|a - b|``, -inf against a number first
 
     As a table, a line for each of the worst: place, a, b, relative, probability.
     """
@@ -137,7 +137,7 @@ def diff(a: Cells, b: Cells, *, eps: float = 0.2, worst: int = 10) -> Difference
         Nats, of equal shape. The reference is `b`. -inf, and -9999 which JSON writes for it, is
         counted apart.
     eps : float
-        The clipped fraction is that of |exp(a - b) - 1| > eps.
+        The clipped fraction is that of ``|exp(a - b) - 1| > eps``.
     worst : int
         So many cells are listed.
 
@@ -213,7 +213,7 @@ def _blocks(values: object, name: str) -> list[NDArray[np.float64]]:
         return [np.stack(blocks)] if equal else blocks
     if hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray):
         try:
-            values = np.from_dlpack(cast("NDArray[np.generic]", values))
+            values = np.from_dlpack(cast("NDArray[np.float64]", values))
         except (BufferError, RuntimeError) as error:  # another device, bfloat16, with a gradient
             more = "give .detach().float().cpu()"
             raise TypeError(f"{name}: the tensor cannot be read ({error}): {more}") from error

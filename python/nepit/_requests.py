@@ -6,7 +6,7 @@ import ctypes as c
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import Optional, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +67,7 @@ def raw_text(text: str | bytes, name: str = "text") -> bytes:
 
 def number(value: object, name: str) -> float:
     """A number that C is given as a float."""
-    if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+    if isinstance(value, (str, bytes)) or not isinstance(value, SupportsFloat):
         raise TypeError(f"{name}: a number is expected, not {value!r}")
     return float(value)
 

@@ -8,7 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from judge import Judge
 from nepit import LLM, NepitError, SamplingParams
@@ -151,6 +151,7 @@ def questions(draw):
         width = draw(st.integers(1, 4))
         cells = st.lists(st.integers(-1, 300), min_size=width, max_size=width)
         table = draw(st.lists(cells, min_size=rows, max_size=rows))
+        assume(any(cell >= 0 for row in table for cell in row))  # else it is refused
         params["prompt_logprob_token_ids"] = table
     elif kind == "flat":
         params["prompt_logprob_token_ids"] = draw(st.lists(st.integers(0, 300), min_size=1))
