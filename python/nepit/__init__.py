@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING
 
 from ._bridge import VERSION as __version__
 from ._bridge import NepitError
-from ._info import Info
-from ._native import Model, open
-from ._results import (
-    Choice,
-    Gathered,
-    Generation,
-    Next,
-    Option,
-    Perplexity,
-    Score,
-    Tokens,
-)
 
 if TYPE_CHECKING:
     from ._check import Check, Mismatch, check
     from ._compare import Aligned, Comparison
     from ._diff import IMPOSSIBLE, Apart, Difference, Statistic, diff
+    from ._info import Info
+    from ._native import Model, open
     from ._pad import Padded, pad
+    from ._results import (
+        Choice,
+        Gathered,
+        Generation,
+        Next,
+        Option,
+        Perplexity,
+        Score,
+        Tokens,
+    )
     from ._spans import Span
     from ._vllm import (
         LLM,
@@ -92,7 +92,10 @@ _LATER = {
     "_check": ("Check", "Mismatch", "check"),
     "_compare": ("Aligned", "Comparison"),
     "_diff": ("IMPOSSIBLE", "Apart", "Difference", "Statistic", "diff"),
+    "_info": ("Info",),
+    "_native": ("Model", "open"),
     "_pad": ("Padded", "pad"),
+    "_results": tuple("Choice Gathered Generation Next Option Perplexity Score Tokens".split()),
     "_spans": ("Span",),
     "_words": ("Word",),
 }
@@ -104,11 +107,14 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    """What takes time to make is made when it is asked for."""
+    """What takes time to make, numpy first of all, is made when it is asked for."""
     import importlib
 
     if name == "ray":
         return importlib.import_module(".ray", __name__)
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_HOMES.get(name, '_vllm')}", __name__), name)
+    home = importlib.import_module(f".{_HOMES.get(name, '_vllm')}", __name__)
+    found: object = getattr(home, name)
+    globals()[name] = found
+    return found
