@@ -128,8 +128,8 @@ class Documents(Texts):
         options = bridge.PerplexityOptions(
             window=integer(window, "window", 0, 2**63 - 1),
             stride=integer(stride, "stride", 0, 2**63 - 1),
-            add_special=choice(add_special),
-            parse_special=choice(parse_special),
+            add_special=choice(add_special, "add_special"),
+            parse_special=choice(parse_special, "parse_special"),
             condition=CONDITIONS[condition],
         )
         if _is_document(documents):

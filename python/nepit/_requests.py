@@ -25,8 +25,10 @@ INT32_MAX = 2**31 - 1
 MAX_CHOICES = 128
 
 
-def choice(value: Optional[bool]) -> int:
+def choice(value: Optional[bool], name: str) -> int:
     """np_choice: None leaves it to the model."""
+    if value is not None and not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name}: True, False or None is expected, not {value!r}")
     return 0 if value is None else 1 if value else 2
 
 
@@ -151,13 +153,14 @@ class Batch:
     ) -> None:
         """The sequence of request i."""
         request = self.requests[i]
+        specials = choice(add_special, "add_special"), choice(parse_special, "parse_special")
+        if condition not in CONDITIONS:
+            raise ValueError(f'condition: None, "bos" or "none" is expected, not {condition!r}')
         if isinstance(prompt, (str, bytes)):
-            if condition not in CONDITIONS:
-                raise ValueError(f'condition: None, "bos" or "none" is expected, not {condition!r}')
             text = raw_text(prompt, name)
             self.keeps.append(text)
             request.text, request.n_bytes = text, len(text)
-            request.add_special, request.parse_special = choice(add_special), choice(parse_special)
+            request.add_special, request.parse_special = specials
             request.condition = CONDITIONS[condition]
             return
         ids = arrays.ids_array(prompt, name)

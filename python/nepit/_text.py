@@ -89,7 +89,7 @@ class Texts:
         if not isinstance(text, (str, bytes)):
             raise TypeError(f"text: str or bytes are expected, not {type(text).__name__}")
         raw, tokens = raw_text(text), bridge.Tokens()
-        special = choice(add_special), choice(parse_special)
+        special = choice(add_special, "add_special"), choice(parse_special, "parse_special")
         self._model.call("np_tokenize", raw, len(raw), *special, c.byref(tokens))
         try:
             return self._tokens(tokens)

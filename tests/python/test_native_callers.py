@@ -261,3 +261,11 @@ def test_a_tensor_that_numpy_cannot_read_is_named():
 
     with pytest.raises(TypeError, match=r"a: .*float\(\)"):
         nepit.diff(Narrow(), [-1.0])
+
+
+@pytest.mark.parametrize("prompt", ["a text", [1, 2, 3]])
+def test_an_option_of_another_kind_is_refused_whatever_the_prompt(tiny, prompt):
+    with pytest.raises(TypeError, match="add_special"):
+        tiny.score(prompt, add_special="no")
+    with pytest.raises(ValueError, match="condition"):
+        tiny.score(prompt, condition="eos")
